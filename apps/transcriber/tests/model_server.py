@@ -1,7 +1,6 @@
 """A real HTTP server that answers like OpenAI's API, and serves media files and pages."""
 
 import json
-import re
 import threading
 from typing import Any
 
@@ -33,42 +32,40 @@ class _Handler(Handler):
         body = self.rfile.read(int(self.headers["Content-Length"]))
         path = self.path.removeprefix("/v1")
         key = self.headers.get("Idempotency-Key", "")
-        stage = "chunk" if path == "/audio/transcriptions" else key.split(":")[-2]
+        stage, _, part = key.split(":")[-2].partition("-")
         with self.owner.lock:
-            number = sum(each["stage"] == stage for each in self.owner.requests)
             self.owner.requests.append(
-                {"stage": stage, "path": path, "body": body, "key": key, "auth": self.headers.get("Authorization", "")}
+                {"stage": stage, "part": part, "path": path, "body": body, "key": key}
+                | {"auth": self.headers.get("Authorization", "")}
             )
             self.owner.running += 1
             self.owner.most_at_once = max(self.owner.most_at_once, self.owner.running)
         try:
-            if stage == self.owner.hold:
+            if f"{stage}-{part}".startswith(self.owner.hold or "-"):
                 self.owner.hold = ""
                 self.owner.held.set()
                 self.owner.released.wait(900)
                 return self.hang_up()
             self.owner.meet()
-            if self.owner.failures.get(stage):
-                status, text = self.owner.failures[stage].pop(0)
-                return self.answer(status, text.encode())
-            self.answer(
-                200, json.dumps(self._answer(stage, key, number, body)).encode(), Content_Type="application/json"
-            )
+            failures = self.owner.failures.get(stage)
+            if failures and (failure := failures.pop(0)) is not None:
+                return self.answer(failure[0], failure[1].encode(), Content_Type="application/json")
+            self.answer(200, json.dumps(self._answer(stage, part, body)).encode(), Content_Type="application/json")
         finally:
             with self.owner.lock:
                 self.owner.running -= 1
 
-    def _answer(self, stage: str, key: str, number: int, body: bytes) -> dict[str, Any]:
+    def _answer(self, stage: str, part: str, body: bytes) -> dict[str, Any]:
         if stage == "chunk":
-            part = re.sub(r".*chunk-", "", key)
             if b"verbose_json" in body:
                 return {"text": "x", "segments": [{"start": 0.5, "end": 1.5, "text": f" words of part {part}."}]}
-            return {"text": f"Words of part {part}. 조수와 달."}
+            return {"text": self.owner.words.format(part=part)}
         return {"choices": [{"message": {"content": "요약입니다." if stage == "summary" else "번역입니다."}}]}
 
 
 class ModelServer(Server):
-    """failures: stage (chunk, summary, translation) → answers to give first. hold: a stage or a path that never answers.
+    """failures: stage (chunk, summary, translation) → answers to give first, None for a good one. words: what a model hears that
+    tells no times. hold: a stage or a path that never answers.
     together: how many requests must be there before one is answered."""
 
     handler = _Handler
@@ -79,7 +76,8 @@ class ModelServer(Server):
         self.statuses: dict[str, int] = {}
         self.asked: list[str] = []
         self.requests: list[dict[str, Any]] = []
-        self.failures: dict[str, list[tuple[int, str]]] = {}
+        self.failures: dict[str, list[tuple[int, str] | None]] = {}
+        self.words = "Words of part {part}. 조수와 달."
         self.hold = ""
         self.held = threading.Event()
         self.together = 1

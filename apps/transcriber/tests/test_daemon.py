@@ -6,7 +6,7 @@ import re
 import sqlite3
 import subprocess
 import sys
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -89,8 +89,8 @@ def test_the_daemon_names_a_home_that_can_t_be_made_and_a_program_that_is_missin
 
 @pytest.mark.contract("3 retries at 5, 15, 45 s.")
 def test_a_failed_job_is_retried_after_5_15_and_45_seconds(home: Path) -> None:
-    plan = pipeline_of(Settings(home=home)).plan
-    for phase in plan.phases:
+    settings = Settings.of_environment({"TRANSCRIBER_HOME": str(home)})
+    for phase in pipeline_of(settings).plan.phases:
         assert [wait.total_seconds() for wait in phase.retry.delays(9)] == [5, 15, 45]
 
 
@@ -136,14 +136,16 @@ def test_the_programs_of_a_killed_worker_are_ended(home: Path, hanging: str) -> 
 @pytest.mark.faults
 @pytest.mark.contract("A worker killed in any stage loses nothing and repeats nothing that was done.")
 def test_a_worker_killed_in_each_stage_loses_nothing_and_repeats_nothing_that_was_done(
-    models: ModelServer, queue: Queue, home: Path, tmp_path: Path
+    models: ModelServer, queue: Queue, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("TRANSCRIBER_CHUNK_SECONDS", "1")  # two chunks, one after the other
+    monkeypatch.setenv("TRANSCRIBER_PARALLEL", "1")
     sound = recording(tmp_path / "t.wav", speech=(0.5,)).read_bytes()
     models.files["/l.m3u"] = (b"t.wav\n", "audio/x-mpegurl")
     models.files["/t.wav"] = (sound, "audio/wav")
     job = {"job_id": "t", "url": f"{models.url}/l.m3u", "engine": GPT, "srt": True, "summary": True, "translate": True}
     with works(home) as transcriber:
-        for hold in ("/l.m3u", "/t.wav", "chunk", "summary", "translation"):
+        for hold in ("/l.m3u", "/t.wav", "chunk-2", "summary-1", "translation-1"):
             models.hold = hold
             models.held.clear()
             transcriber.start()
@@ -160,9 +162,10 @@ def test_a_worker_killed_in_each_stage_loses_nothing_and_repeats_nothing_that_wa
     assert (task.status, task.retry_count) == ("completed", 0)
     # Once more for each kill, and never what was done before it.
     assert models.asked == ["/l.m3u", "/l.m3u", "/t.wav", "/t.wav"]
-    assert models.stages() == ["chunk", "chunk", "summary", "summary", "translation", "translation"]
+    sent = [f"{each['stage']}-{each['part']}" for each in models.requests]
+    assert sent == ["chunk-1", *["chunk-2"] * 2, *["summary-1"] * 2, *["translation-1"] * 2]
     keys = [each["key"] for each in models.requests]
-    assert keys[0] == keys[1]  # an endpoint that knows the key can answer without doing the work again
+    assert keys[1] == keys[2]  # an endpoint that knows the key can answer without doing the work again
     assert [entry.what for entry in task.history].count("rescued") == 4
     found = task.results["transcribe"]
     assert all(Path(found[key]).is_file() for key in ("transcript_path", "srt_path", "translation_path", "audio_path"))
@@ -342,16 +345,18 @@ def test_a_job_that_uses_more_than_its_memory_is_ended_and_frees_it_for_the_othe
 
 
 @pytest.mark.contract("Same-second log names collide.")
-def test_attempts_of_one_second_have_a_log_file_each(queue: Queue, home: Path, tmp_path: Path) -> None:
-    sound = tmp_path / "t.wav"
-    sound.write_bytes(b"no sound")
-    add_job(str(sound), task_id="t")
+def test_an_attempt_has_a_log_file_of_its_own_in_a_second_of_another(queue: Queue, home: Path) -> None:
+    # Logs of other attempts, in each second until this one has surely ended, in either zone.
+    began = (datetime.now(), datetime.now(UTC))
+    names = {f"job-t-{moment + timedelta(seconds=n):%Y%m%d-%H%M%S}.log" for moment in began for n in range(1000)}
+    for name in names:
+        (home / "logs" / name).touch()
+    add_job("/no/such/file.wav", task_id="t")
     work()
-    queue.retry("t")
-    work()
-    names = sorted(path.name for path in (home / "logs").iterdir())
-    assert len(names) == 2
-    assert all(re.fullmatch(r"job-t-\d{8}-\d{6}(-2)?\.log", name) for name in names)
+    (own,) = (path for path in (home / "logs").iterdir() if path.name not in names)
+    assert re.fullmatch(r"job-t-\d{8}-\d{6}-2\.log", own.name)
+    assert "there is no file" in own.read_text()
+    assert not any((home / "logs" / name).read_text() for name in names)
 
 
 def test_text_from_outside_can_t_pretend_to_be_a_step(models: ModelServer, queue: Queue) -> None:

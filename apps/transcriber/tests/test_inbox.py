@@ -47,7 +47,9 @@ def test_a_file_as_the_seed_writes_it_becomes_a_job(queue: Queue, home: Path) ->
     task = queue.get("123")
     assert (task.status, task.title, task.priority) == ("waiting", "Video title", -7)
     assert task.run_at == datetime(2030, 1, 2, 9, 0, tzinfo=UTC)
-    assert task.payload | {"timestamp": ""} == JOB | flags | {"timestamp": "", "playlist": ""}
+    at = datetime.fromisoformat(task.payload["timestamp"])
+    assert at == datetime.fromisoformat(str(JOB["timestamp"])).astimezone()
+    assert task.payload == JOB | flags | {"timestamp": task.payload["timestamp"], "playlist": ""}
     assert {flag: queue.get("b").payload[flag] for flag in flags} == dict.fromkeys(flags, False)
 
 
@@ -212,7 +214,7 @@ def test_a_process_that_dies_between_row_and_file_loses_and_doubles_nothing(queu
     assert (home / "archive" / "a.json").exists()
 
 
-@pytest.mark.contract("A URL that starts with `-`.")
+@pytest.mark.contract("A URL that starts with `-`.", "Absolute normalised paths.")
 @pytest.mark.parametrize("url", ["--help", "-x", "relative/a.wav", "ftp://a/b", "http://", "file://host", "", "a\nb"])
 def test_a_url_that_is_no_url_is_set_aside(queue: Queue, home: Path, url: str) -> None:
     drop(home, "a.json", {"job_id": "a", "url": url})

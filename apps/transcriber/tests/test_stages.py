@@ -1,18 +1,28 @@
 """main.py as a worker runs it: stages, steps, results, error classes."""
 
 import errno
+import gzip
+import itertools
+import re
 import sys
 from pathlib import Path
 
 import httpx
 import pytest
 
-from apps.transcriber.tests.kit import GPT, log_of, recording, sample, work
+from apps.transcriber.tests.kit import GPT, ffmpeg, log_of, recording, sample, work
 from apps.transcriber.tests.model_server import ModelServer
+from apps.video_studio.tests.serving import Handler, Server
 from onerow import Queue
+from tests.faults.kit import a_small_disk
 from transcriber import add_job
+from transcriber.audio import extract_audio, listen
+from transcriber.captions import read_captions
 from transcriber.download import download
+from transcriber.existing import published_captions
 from transcriber.problems import EXIT_CODES, Problem, problem_of
+from transcriber.program import main
+from transcriber.settings import Settings
 from transcriber.steps import Steps
 
 
@@ -22,9 +32,9 @@ from transcriber.steps import Steps
 def test_a_retry_repeats_no_step_that_is_done(models: ModelServer, queue: Queue, tmp_path: Path) -> None:
     models.files["/talk.wav"] = (recording(tmp_path / "t.wav").read_bytes(), "audio/wav")
     models.failures = {"chunk": [(503, "busy")], "summary": [(502, "bad")], "translation": [(429, "slow down")]}
-    add_job(f"{models.url}/talk.wav", task_id="t", engine=GPT, summary=True, translate=True, srt=True)
+    add_job(f"{models.url}/talk.wav", task_id="조수 1", engine=GPT, summary=True, translate=True, srt=True)
     work()
-    task = queue.get("t")
+    task = queue.get("조수 1")
     assert task.status == "completed", log_of(task)
     assert task.attempt == 4
     assert models.asked == ["/talk.wav"]
@@ -77,6 +87,19 @@ def test_captions_of_a_page_are_taken_and_nothing_is_recognised(models: ModelSer
     assert models.requests == []
 
 
+def test_of_the_captions_of_a_page_those_in_the_language_are_taken(models: ModelServer) -> None:
+    names = ("ar", "en-US", "ko")
+    tracks = "".join(f'<track kind="captions" srclang="{name}" src="{name}.vtt">' for name in names)
+    models.files = {"/watch": (f'<html><video src="v.mp4">{tracks}</video></html>'.encode(), "text/html")}
+    models.files |= {
+        f"/{name}.vtt": (f"WEBVTT\n\n00:01.000 --> 00:02.000\n{name}\n".encode(), "text/vtt") for name in names
+    }
+    models.files["/v.mp4"] = (b"\0" * 2000, "video/mp4")
+    languages = ("en", "ko", "ja", "auto")
+    taken = {each: published_captions(f"{models.url}/watch?v=1", each)[0].text for each in languages}
+    assert taken == {"en": "en-US", "ko": "ko", "ja": "en-US", "auto": "en-US"}
+
+
 @pytest.mark.contract("yt-dlp as an extra.")
 def test_media_of_a_page_are_downloaded_with_yt_dlp(models: ModelServer, queue: Queue, tmp_path: Path) -> None:
     media = recording(tmp_path / "t.mp4").read_bytes()
@@ -95,7 +118,7 @@ def test_without_the_extra_a_page_says_what_to_install(
 ) -> None:
     monkeypatch.setitem(sys.modules, "yt_dlp", None)
     models.files["/watch"] = (b"<html>", "text/html")
-    with pytest.raises(Problem, match=r"pip install 'transcriber\[youtube\]'"):
+    with pytest.raises(Problem, match=r"pip install yt-dlp"):
         download(f"{models.url}/watch", tmp_path / "source", Steps(tmp_path))
 
 
@@ -131,6 +154,7 @@ def test_an_error_of_the_endpoint_fails_the_job_with_its_class_and_message(
         (401, "auth"), (403, "auth"), (404, "permanent"), (400, "permanent"), (408, "network"), (429, "limit"),
         (503, "network"), (httpx.ConnectTimeout("slow"), "network"), (httpx.UnsupportedProtocol("gopher"), "permanent"),
         (OSError(errno.ENOSPC, "No space left on device", "/x"), "resource"), (MemoryError(), "resource"),
+        (PermissionError(errno.EACCES, "Permission denied", "/x"), "unknown"), (402, "auth"),
     ],
 )  # fmt: skip
 def test_an_error_has_a_class_and_the_worker_reads_it_from_the_exit_code(
@@ -160,3 +184,214 @@ def test_a_file_that_is_no_recording_fails_permanently_and_leaves_no_part(
         assert (task.status, task.error_class, task.attempt) == ("failed", "permanent", 1)
         assert "ffmpeg can't read it" in str(task.error)
     assert list((home / "audio").iterdir()) == []
+
+
+def test_a_file_without_sound_says_so(home: Path, tmp_path: Path) -> None:
+    picture = tmp_path / "t.png"
+    ffmpeg("-f", "lavfi", "-i", "color=s=64x64", "-frames:v", "1", picture)
+    with pytest.raises(Problem, match="the file has no sound") as raised:
+        extract_audio(Settings(home=home), picture, tmp_path / "t.flac")
+    assert raised.value.error_class == "permanent"
+
+
+@pytest.mark.faults
+def test_ffmpeg_on_a_full_disk_or_killed_is_a_lack_of_resources(home: Path, tmp_path: Path) -> None:
+    sound = recording(tmp_path / "t.wav", speech=(20.0,))
+    with a_small_disk(home / "audio", "64k") as disk:
+        with pytest.raises(Problem, match="No space left on device") as raised:
+            extract_audio(Settings(home=home), sound, disk / "t.flac")
+        assert raised.value.error_class == "resource"
+        assert list(disk.iterdir()) == []
+    killed = tmp_path / "ffmpeg"
+    killed.write_text("#!/bin/sh\nkill -9 $$\n")
+    killed.chmod(0o755)
+    with pytest.raises(Problem, match="signal 9") as raised:
+        extract_audio(Settings(home=home, ffmpeg=str(killed)), sound, tmp_path / "t.flac")
+    assert raised.value.error_class == "resource"
+
+
+@pytest.mark.parametrize("name", ["-x\ny.wav", "concat:a|b.wav", '조수\'s "50%" %d.wav'])
+def test_ffmpeg_takes_a_file_of_any_name(home: Path, tmp_path: Path, name: str) -> None:
+    recording(tmp_path / "t.wav", speech=(0.5,)).rename(tmp_path / name)
+    extract_audio(Settings(home=home), tmp_path / name, tmp_path / "t.flac")
+    assert listen(Settings(home=home), tmp_path / "t.flac")[0] > 1
+
+
+@pytest.mark.contract("Audio is transcribed in parallel chunks (cut at silences, each a step).")
+def test_a_chunk_of_another_span_or_engine_is_not_taken_for_one_that_is_done(
+    models: ModelServer, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = str(recording(tmp_path / "t.wav", speech=(2.0, 2.0, 2.0), silence=1.0))
+    monkeypatch.setenv("TRANSCRIBER_PARALLEL", "1")
+    # Chunks from 0 to 5.5 and to 9 s, then from 0 to 2.5, 5.5 and 9 s: only the last is the same.
+    for seconds, engine, rc in (("6", GPT, 69), ("4", GPT, 69), ("4", GPT, 0), ("4", "other", 0)):
+        models.failures = {"chunk": [None, (503, "busy")] if rc else []}
+        monkeypatch.setenv("TRANSCRIBER_CHUNK_SECONDS", seconds)
+        monkeypatch.setenv("ONEROW_IDEMPOTENCY_KEY", "t")
+        monkeypatch.setenv("TRANSCRIBER_ENGINE", engine)
+        assert main([path]) == rc
+    assert [each["part"] for each in models.requests] == ["1", "2", "1", "2", "2", "3"]
+    keys = [each["key"] for each in models.requests]
+    assert keys[0] != keys[2]  # else an endpoint that knows the key answers with the words of the other span
+    assert keys[3] == keys[4]
+    (text,) = (home / "transcript").glob("*.txt")
+    assert re.findall(r"part (\d)", text.read_text()) == ["1", "2", "3"]
+
+
+def test_a_key_that_can_t_be_sent_is_not_shown(
+    models: ModelServer, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = str(recording(tmp_path / "t.wav", speech=(0.5,)))
+    for key in ("sk-canary…", "sk-canary\nsk-other"):
+        monkeypatch.setenv("OPENAI_API_KEY", key)
+        assert main([path, "--engine", GPT]) == EXIT_CODES["auth"]
+        said = capfd.readouterr().err
+        assert "OPENAI_API_KEY" in said
+        assert "canary" not in said
+    assert models.requests == []
+
+
+def test_no_request_is_sent_after_one_that_says_that_the_key_is_wrong(
+    models: ModelServer, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = str(recording(tmp_path / "t.wav", speech=(8.0,)))
+    monkeypatch.setenv("TRANSCRIBER_CHUNK_SECONDS", "1")
+    models.together = 2  # both are under way when they fail
+    models.failures = {"chunk": [(401, "wrong key")] * 9}
+    assert main([path, "--engine", GPT]) == EXIT_CODES["auth"]
+    assert len(models.requests) == 2
+
+
+@pytest.mark.contract(
+    "download_, transcription_, summary_, srt_, translation_completed as steps that a retry does not repeat."
+)
+def test_a_retry_asks_for_no_piece_of_a_summary_or_translation_again(
+    models: ModelServer, home: Path, tmp_path: Path
+) -> None:
+    cues = "".join(
+        f"00:{n // 60:02}:{n % 60:02}.000 --> 00:{n // 60:02}:{n % 60:02}.900\nline {n} {'x' * 80}\n\n"
+        for n in range(200)
+    )
+    (tmp_path / "t.vtt").write_text(f"WEBVTT\n\n{cues}")
+    arguments = [str(tmp_path / "t.mp4"), "--engine", "youtube", "--summary", "--translate"]
+    models.failures = {"summary": [None, None, (429, "slow down")], "translation": [None, None, (429, "slow down")]}
+    assert [main(arguments) for _ in range(3)] == [EXIT_CODES["limit"], EXIT_CODES["limit"], 0]
+    sent = [(each["stage"], each["part"]) for each in models.requests]
+    assert sent == [
+        *(("summary", part) for part in ("1", "2", "3", "3", "all")),
+        *(("translation", part) for part in ("1", "2", "3", "3")),
+    ]
+
+
+def test_an_answer_without_words_is_no_transcript_without_words(
+    models: ModelServer, home: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = str(recording(tmp_path / "t.wav", speech=(0.5,)))
+    bodies = [
+        '{"error": {"message": "overloaded"}}',
+        '{"text": null}',
+        "<html>",
+        "[1]",
+        '{"text": "a", "segments": [1]}',
+    ]
+    models.failures = {"chunk": [(200, body) for body in bodies]}
+    for body in bodies:
+        assert main([path, "--engine", GPT]) == EXIT_CODES["network"]
+        assert body in capfd.readouterr().err
+    models.failures = {"chunk": [(404, '{"error": {"message": "The model does not exist"}}')]}
+    assert main([path, "--engine", GPT]) == EXIT_CODES["permanent"]
+    assert "404 Not Found (The model does not exist)" in capfd.readouterr().err
+    assert list((home / "transcript").glob("*")) == []
+
+
+def test_a_model_without_times_gives_short_cues_where_there_is_sound(
+    models: ModelServer, home: Path, tmp_path: Path
+) -> None:
+    models.words = " ".join(f"{n}: the tide follows the moon, and the moon pulls the sea." for n in range(6))
+    path = recording(tmp_path / "t.wav", speech=(2.0, 2.0), silence=1.0)
+    assert main([str(path), "--engine", GPT, "--srt"]) == 0
+    (srt,) = (home / "transcript").glob("*.srt")
+    cues = read_captions(srt.read_text())
+    assert " ".join(cue.text for cue in cues) == models.words
+    assert all(len(cue.text) <= 84 for cue in cues)
+    assert len(cues) == 6
+    # The silences are from 2 to 3 s, and from 5 s on; after a third and two thirds of the words come 1.3 and 3.7 s.
+    assert [round(cues[number].start, 1) for number in (0, 2, 4)] == [0, 1.3, 3.7]
+    assert round(cues[-1].end) == 5
+    assert all(one.end == two.start for one, two in itertools.pairwise(cues))
+
+
+def test_times_outside_of_what_a_model_heard_are_cut(models: ModelServer, home: Path, tmp_path: Path) -> None:
+    path = recording(tmp_path / "t.wav", speech=(0.5,), silence=0.4)
+    assert main([str(path), "--engine", "openai/whisper-large", "--srt"]) == 0  # it says 0.5 to 1.5 s
+    (srt,) = (home / "transcript").glob("*.srt")
+    (cue,) = read_captions(srt.read_text())
+    assert (cue.start, round(cue.end, 1)) == (0.5, 0.9)
+
+
+def test_of_silence_no_summary_and_no_translation_is_asked(models: ModelServer, home: Path, tmp_path: Path) -> None:
+    models.words = ""
+    path = recording(tmp_path / "t.wav", speech=(0.5,))
+    assert main([str(path), "--engine", GPT, "--summary", "--translate", "--srt"]) == 0
+    assert models.stages() == ["chunk"]
+
+
+# ── downloads ──
+
+
+class _Odd(Handler):
+    """Compressed media without a suffix, a file that says that it is larger than any disk, and a redirect to itself."""
+
+    def do_GET(self) -> None:
+        if self.path == "/loop":
+            return self.answer(302, Location="/loop")
+        body = gzip.compress(b"\0" * 1_000_000)
+        headers = {"Content-Type": "video/mp4", "Content-Encoding": "gzip", "Content-Length": str(len(body))}
+        if self.path == "/huge":
+            headers = {"Content-Type": "video/mp4", "Content-Length": str(1 << 60)}
+        self.send_response(200)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
+        if self.path == "/huge":
+            self.hang_up()
+        return None
+
+
+class _OddServer(Server):
+    handler = _Odd
+
+
+def test_a_compressed_download_is_saved_by_its_type_and_its_progress_ends_at_20_percent(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with _OddServer() as server:
+        path = download(f"{server.url}/get?id=1", tmp_path / "source", Steps(tmp_path))
+    assert (path.name, path.stat().st_size) == ("source.mp4", 1_000_000)
+    shown = [int(percent) for percent in re.findall(r"progress (\d+)%", capsys.readouterr().out)]
+    assert shown[-1] == 20
+    assert shown == sorted(shown)
+
+
+def test_a_file_that_does_not_fit_on_the_disk_is_not_begun(tmp_path: Path) -> None:
+    with _OddServer() as server, pytest.raises(Problem, match="No space left on device") as raised:
+        download(f"{server.url}/huge", tmp_path / "source", Steps(tmp_path))
+    assert raised.value.error_class == "resource"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_redirect_without_end_is_permanent(tmp_path: Path) -> None:
+    with _OddServer() as server, pytest.raises(httpx.TooManyRedirects) as raised:
+        download(f"{server.url}/loop", tmp_path / "source", Steps(tmp_path))
+    problem = problem_of(raised.value)
+    assert problem is not None
+    assert problem.error_class == "permanent"
+
+
+def test_of_a_page_with_several_videos_none_is_downloaded(models: ModelServer, tmp_path: Path) -> None:
+    page = b'<html><title>Channel</title><video src="/1.mp4"></video><video src="/2.mp4"></video></html>'
+    models.files = {"/channel": (page, "text/html")} | {f"/{n}.mp4": (b"\0" * 2000, "video/mp4") for n in (1, 2)}
+    with pytest.raises(Problem, match="several videos"):
+        download(f"{models.url}/channel", tmp_path / "source", Steps(tmp_path))
+    assert set(models.asked) == {"/channel"}

@@ -107,18 +107,26 @@ def test_subtitles_are_written_as_srt_and_vtt(whole: Ran) -> None:
     assert whole.text("vtt_path").startswith("WEBVTT\n\n00:00:00.000 --> ")
 
 
+@pytest.mark.contract("Detail with status, progress, log tail, file paths, run time, engine.")
+def test_the_worker_reads_the_progress_of_a_job_from_its_output(whole: Ran) -> None:
+    assert whole.task.progress == {"done": 100, "total": 100, "note": "completed"}
+
+
 # ── without network ──
 
 
 @pytest.fixture(scope="module")
 def film(tmp_path_factory: pytest.TempPathFactory) -> Ran:
-    """A film on this host with subtitles in it, named by a path that is not normalised; no endpoint is set."""
+    """A film on this host with subtitles in two languages, named by a path that is not normalised; no endpoint is set."""
     folder = tmp_path_factory.mktemp("film")
     srt = folder / "s.srt"
     srt.write_text("".join(f"{n}\n00:00:0{n},000 --> 00:00:0{n},900\n{line}\n\n" for n, line in enumerate(LINES, 1)))
     path = folder / "조수 film.mkv"
     sound = recording(folder / "t.wav", speech=(4.0,))
-    ffmpeg("-i", sound, "-i", srt, "-map", "0", "-map", "1", "-c:s", "srt", path)
+    other = folder / "o.srt"
+    other.write_text("1\n00:00:01,000 --> 00:00:02,000\n조수\n")
+    languages = ("-metadata:s:s:0", "language=kor", "-metadata:s:s:1", "language=eng")
+    ffmpeg("-i", sound, "-i", other, "-i", srt, "-map", "0", "-map", "1", "-map", "2", *languages, "-c:s", "srt", path)
     with home_at(folder) as home:
         add_job(f"{folder}/x/../{path.name}", task_id="123", engine="subtitles", summary=True)
         work()

@@ -15,8 +15,12 @@ MP3_BYTES_PER_SECOND = 8_000
 _SILENCE = "silencedetect=noise=-35dB:d=0.3"
 _START = re.compile(r"silence_start: (-?[\d.]+)")
 _END = re.compile(r"silence_end: ([\d.]+)")
+_NOWHERE = ("-f", "null", "-")
+_SUBTITLES = re.compile(r"Stream #0:\d+(?:\[\w+\])?(?:\((\w+)\))?: Subtitle: (\w+)")
+_FULL = re.compile("No space left on device|Disk quota exceeded|Cannot allocate memory")
 _TIME = re.compile(r"time=(\d+):(\d+):(\d+(?:\.\d+)?)")
 _SHORTEST = 0.5  # a cut comes at a silence in the second half of the longest chunk, if there is one
+_LEAST = 1.0  # seconds of the last chunk of several
 
 
 class Span(NamedTuple):
@@ -27,16 +31,32 @@ class Span(NamedTuple):
 
 
 def chunks(duration: float, silences: Sequence[Span], longest: float) -> list[Span]:
-    """Return parts of at most `longest` seconds that cover the whole duration, cut in silences where there are any."""
+    """Return parts of at most `longest` seconds that cover the whole duration, cut in silences where there are any.
+
+    The last part is no remnant of a few samples, which endpoints refuse.
+    """
     middles = [(silence.start + silence.end) / 2 for silence in silences]
     parts: list[Span] = []
     start = 0.0
     while duration - start > longest:
-        near = [middle for middle in middles if start + longest * _SHORTEST <= middle <= start + longest]
-        end = near[-1] if near else start + longest
+        limit = min(start + longest, duration - min(_LEAST, longest * _SHORTEST))
+        near = [middle for middle in middles if start + longest * _SHORTEST <= middle <= limit]
+        end = near[-1] if near else limit
         parts.append(Span(start, end))
         start = end
     return [*parts, Span(start, duration)]
+
+
+def speech_in(span: Span, silences: Sequence[Span]) -> list[Span]:
+    """Return the parts of a span between its silences; the whole span if it is silent."""
+    found: list[Span] = []
+    start = span.start
+    for silence in [*silences, Span(span.end, span.end)]:
+        end = min(silence.start, span.end)
+        if end > start:
+            found.append(Span(start, end))
+        start = max(start, silence.end)
+    return found or [span]
 
 
 def extract_audio(settings: Settings, source: Path, target: Path) -> None:
@@ -44,9 +64,15 @@ def extract_audio(settings: Settings, source: Path, target: Path) -> None:
     _convert(settings, source, target, ["-vn", "-sn", "-ac", "1", "-ar", "16000", "-c:a", "flac", "-f", "flac"])
 
 
-def extract_subtitles(settings: Settings, source: Path, target: Path) -> None:
-    """Write the first subtitles of a media file as SubRip."""
-    _convert(settings, source, target, ["-map", "0:s:0", "-f", "srt"])
+def subtitles_in(settings: Settings, source: Path) -> list[tuple[str, str]]:
+    """Return the language (such as 'eng', or '') and the format of each track of subtitles in a media file."""
+    said = _run(settings, ["-t", "0", "-i", f"file:{source}", "-map", "0:s?", "-map", "0:a?", "-c", "copy", *_NOWHERE])
+    return _SUBTITLES.findall(said.partition("Output #0")[2])
+
+
+def extract_subtitles(settings: Settings, source: Path, number: int, target: Path) -> None:
+    """Write a track of subtitles of a media file as SubRip."""
+    _convert(settings, source, target, ["-map", f"0:s:{number}", "-f", "srt"])
 
 
 def cut(settings: Settings, audio: Path, span: Span, target: Path) -> None:
@@ -61,7 +87,7 @@ def cut(settings: Settings, audio: Path, span: Span, target: Path) -> None:
 
 def listen(settings: Settings, audio: Path) -> tuple[float, list[Span]]:
     """Return the duration of an audio file and its silences."""
-    said = _run(settings, ["-i", f"file:{audio}", "-af", _SILENCE, "-f", "null", "-"])
+    said = _run(settings, ["-i", f"file:{audio}", "-af", _SILENCE, *_NOWHERE])
     times = _TIME.findall(said)
     if not times:
         raise Problem(f"{audio.name} has no sound")
@@ -90,10 +116,13 @@ def _run(settings: Settings, arguments: Sequence[str]) -> str:
     except OSError as error:
         raise Problem(f"{argv[0]} can't be started: {error.strerror}; set TRANSCRIBER_FFMPEG") from None
     if done.returncode:
-        lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
-        said = "; ".join(lines[-2:])
-        full = "No space left" in said or "Cannot allocate" in said or done.returncode < 0
-        raise Problem(f"ffmpeg can't read it: {said[-300:]}", "resource" if full else "permanent")
+        if full := _FULL.search(done.stderr):
+            raise Problem(f"ffmpeg: {full[0]}", "resource")
+        if done.returncode < 0:
+            raise Problem(f"ffmpeg was ended by signal {-done.returncode}", "resource")
+        if "does not contain any stream" in done.stderr:
+            raise Problem("the file has no sound")
+        raise Problem(f"ffmpeg can't read it: {done.stderr.strip().rpartition(chr(10))[2][-300:]}")
     return done.stderr
 
 

@@ -2,19 +2,24 @@
 
 import os
 import re
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from mimetypes import guess_extension
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import httpx
 
+from transcriber.captions import decoded
 from transcriber.problems import Problem
 from transcriber.steps import Steps, draft_of
 
 _TIMEOUT = httpx.Timeout(30, read=60)
 _PAGES = ("text/html", "application/xhtml+xml")
+SINGLE = {"noplaylist": True, "playlist_items": "0"}
+"""Options of yt-dlp: of a page with several videos, such as a channel, take none, instead of a thousand."""
 _LONGEST_CAPTIONS = 20_000_000
 
 
@@ -39,22 +44,22 @@ def download(url: str, target: Path, steps: Steps) -> Path:
             raise Problem(f"there is no file {path}")
         return path
     with _get(url) as response:
-        if response.headers.get("content-type", "").partition(";")[0].strip().lower() not in _PAGES:
+        if _content_type(response) not in _PAGES:
             return _save(response, target, steps)
     return _download_page(url, target, steps)
 
 
-def fetch_text(url: str) -> str:
-    """Return a text file: captions, or a list of URLs."""
+def fetch_text(url: str, language: str = "") -> str:
+    """Return a text file: captions in a language, or a list of URLs."""
     if is_local(url):
-        return local_path(url).read_text(encoding="utf-8", errors="replace")
+        return decoded(local_path(url).read_bytes(), language)
     with _get(url) as response:
         body = b""
         for part in response.iter_bytes():
             body += part
             if len(body) > _LONGEST_CAPTIONS:
                 raise Problem(f"the file has more than {_LONGEST_CAPTIONS:,} bytes")
-    return body.decode("utf-8", "replace")
+    return decoded(body, language)
 
 
 @contextmanager
@@ -69,16 +74,19 @@ def _get(url: str) -> Iterator[httpx.Response]:
 
 def _save(response: httpx.Response, target: Path, steps: Steps) -> Path:
     suffix = re.sub(r"[^.\w]", "", Path(unquote(response.url.path)).suffix)[:10]
-    path = target.with_name(f"{target.name}{suffix or '.media'}")
+    path = target.with_name(f"{target.name}{suffix or guess_extension(_content_type(response)) or '.media'}")
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = draft_of(path)
     length = int(response.headers.get("content-length") or 0)
-    done = shown = 0
+    shown = 0
+    # A download that can't succeed must not fill the disk first: the queue's database is there too.
+    if length > (free := shutil.disk_usage(path.parent).free):
+        raise Problem(f"No space left on device: the file has {length:,} bytes, and {free:,} are free", "resource")
     try:
         with draft.open("wb") as file:
             for part in response.iter_bytes(1 << 16):
                 file.write(part)
-                done += len(part)
+                done = response.num_bytes_downloaded  # as sent, perhaps compressed, like the length
                 if length and done * 10 // length > shown:
                     shown = done * 10 // length
                     steps.say(f"progress {shown * 2}% download {done:,} of {length:,} bytes")
@@ -86,6 +94,10 @@ def _save(response: httpx.Response, target: Path, steps: Steps) -> Path:
     finally:
         draft.unlink(missing_ok=True)
     return path
+
+
+def _content_type(response: httpx.Response) -> str:
+    return str(response.headers.get("content-type", "")).partition(";")[0].strip().lower()
 
 
 # ── pages, with yt-dlp ──
@@ -108,11 +120,13 @@ def _download_page(url: str, target: Path, steps: Steps) -> Path:
         "format": "bestaudio*/best",
         # yt-dlp fills in a template; the path itself must not be read as one.
         "outtmpl": {"default": f"{str(target).replace('%', '%%')}.%(ext)s"},
-        "noplaylist": True,
+        **SINGLE,
         "progress_hooks": [tell],
         "overwrites": True,
     }
     info = _ask_page(url, options, download=True)
+    if info.get("entries") is not None:
+        raise Problem("the page has several videos; add the URL of one of them, or of a playlist")
     files = [Path(each["filepath"]) for each in info.get("requested_downloads") or [] if each.get("filepath")]
     if not files or not files[0].is_file():
         raise Problem("yt-dlp downloaded no file: the page has no single video")
@@ -123,9 +137,7 @@ def _ask_page(url: str, options: dict[str, Any], *, download: bool) -> dict[str,
     try:
         import yt_dlp
     except ModuleNotFoundError:
-        raise Problem(
-            "this URL is a page, not a media file; install yt-dlp: pip install 'transcriber[youtube]'"
-        ) from None
+        raise Problem("this URL is a page, not a media file; it needs yt-dlp: pip install yt-dlp") from None
     common = {"quiet": True, "no_warnings": True, "noprogress": True, "socket_timeout": 30, "retries": 2}
     try:
         with yt_dlp.YoutubeDL({**common, "logger": _Silent(), **options}) as downloader:

@@ -6,12 +6,15 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from transcriber.audio import extract_subtitles
+from transcriber.audio import extract_subtitles, subtitles_in
 from transcriber.captions import Segment, read_captions
-from transcriber.download import fetch_text, is_local, local_path, page_info
+from transcriber.download import SINGLE, fetch_text, is_local, local_path, page_info
 from transcriber.problems import Problem
 from transcriber.settings import Settings
 
+_PICTURES = ("dvd_subtitle", "hdmv_pgs_subtitle", "dvb_subtitle", "xsub")
+# Codes of three letters that do not begin like those of two.
+_CODES = {"de": "ger", "es": "spa", "ja": "jpn", "nl": "dut", "pt": "por", "sv": "swe", "zh": "chi"}
 _BESIDE = (".vtt", ".srt")
 _MEDIA = (".mp4", ".mkv", ".webm", ".mov", ".m4a", ".mp3", ".wav", ".flac", ".ogg", ".opus", ".avi")
 
@@ -22,9 +25,9 @@ def published_captions(url: str, language: str) -> list[Segment]:
         path = local_path(url)
         beside = [path.with_suffix(suffix) for suffix in _BESIDE]
         found = next((each for each in beside if each.is_file()), None)
-        text = None if found is None else found.read_text(encoding="utf-8", errors="replace")
+        text = None if found is None else fetch_text(str(found), language)
     elif Path(urlsplit(url).path).suffix.lower() in _MEDIA:
-        text = _beside(url)
+        text = _beside(url, language)
     else:
         text = _of_page(url, language)
     segments = read_captions(text or "")
@@ -34,22 +37,24 @@ def published_captions(url: str, language: str) -> list[Segment]:
 
 
 def own_subtitles(settings: Settings, source: Path, target: Path) -> list[Segment]:
-    """Return the subtitles inside a media file."""
-    try:
-        extract_subtitles(settings, source, target)
-    except Problem as problem:
-        if problem.error_class != "permanent":
-            raise
-        raise Problem("the file has no subtitles; choose another engine, such as pocketsphinx") from None
+    """Return the subtitles inside a media file: those in the language of the settings, else the first."""
+    tracks = subtitles_in(settings, source)
+    readable = [number for number, (_, kind) in enumerate(tracks) if kind not in _PICTURES]
+    if not readable:
+        what = "subtitles as pictures only" if tracks else "no subtitles"
+        raise Problem(f"the file has {what}; choose another engine, such as pocketsphinx")
+    wanted = (settings.language, _CODES.get(settings.language, settings.language))
+    chosen = min(readable, key=lambda number: not tracks[number][0].startswith(wanted))
+    extract_subtitles(settings, source, chosen, target)
     return read_captions(target.read_text(encoding="utf-8", errors="replace"))
 
 
-def _beside(url: str) -> str | None:
+def _beside(url: str, language: str) -> str | None:
     parts = urlsplit(url)
     stem = parts.path.rpartition(".")[0]
     for suffix in _BESIDE:
         try:
-            return fetch_text(parts._replace(path=f"{stem}{suffix}").geturl())
+            return fetch_text(parts._replace(path=f"{stem}{suffix}").geturl(), language)
         except httpx.HTTPStatusError as error:
             if error.response.status_code not in (403, 404, 410):
                 raise
@@ -57,12 +62,24 @@ def _beside(url: str) -> str | None:
 
 
 def _of_page(url: str, language: str) -> str | None:
-    info = page_info(url, noplaylist=True)
-    for kind in ("subtitles", "automatic_captions"):
-        tracks: dict[str, list[dict[str, Any]]] = info.get(kind) or {}
-        order = sorted(tracks, key=lambda name: (name != language, not name.startswith(language), name))
-        for name in order:
-            for track in sorted(tracks[name], key=lambda each: each.get("ext") != "vtt"):
-                if track.get("ext") in ("vtt", "srt") and (track.get("url") or track.get("data")):
-                    return str(track["data"]) if track.get("data") else fetch_text(str(track["url"]))
-    return None
+    info = page_info(url, **SINGLE)
+    own = str(info.get("language") or "")
+    wanted = [language, own or "en", "en"]
+
+    def rank(found: tuple[int, str, dict[str, Any]]) -> tuple[object, ...]:
+        kind, name, track = found
+        translated = kind == 1 and not name.startswith(own)  # by a program, from what a program heard
+        place = next((number for number, each in enumerate(wanted) if name.startswith(each)), len(wanted))
+        return translated, place, kind, name not in wanted, name, track["ext"] != "vtt"
+
+    tracks: list[tuple[int, str, dict[str, Any]]] = [
+        (kind, name, track)
+        for kind, key in enumerate(("subtitles", "automatic_captions"))
+        for name, each in (info.get(key) or {}).items()
+        for track in each
+        if track.get("ext") in ("vtt", "srt") and (track.get("url") or track.get("data"))
+    ]
+    if not tracks:
+        return None
+    _, _, track = min(tracks, key=rank)
+    return str(track["data"]) if track.get("data") else fetch_text(str(track["url"]), language)

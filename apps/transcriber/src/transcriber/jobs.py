@@ -69,8 +69,11 @@ def is_playlist(url: str) -> bool:
 
 def video_id_of(url: str) -> str:
     """Return the id of a video: that in the URL's query, or the name of the file."""
+    if "://" not in url:
+        return os.path.splitext(os.path.basename(url))[0][:200]
     parts = urlsplit(url)
-    return (parse_qs(parts.query).get("v") or [os.path.basename(unquote(parts.path)).partition(".")[0]])[0][:200]
+    name = os.path.splitext(os.path.basename(unquote(parts.path)))[0]
+    return (parse_qs(parts.query).get("v") or [name or parts.hostname or ""])[0][:200]
 
 
 def _checked_url(url: str) -> str:

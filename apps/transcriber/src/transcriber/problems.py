@@ -3,6 +3,7 @@
 import errno
 
 import httpx
+import msgspec
 
 EXIT_CODES = {"permanent": 65, "network": 69, "unknown": 70, "resource": 71, "limit": 75, "auth": 77}
 """Error class → exit code of main.py."""
@@ -24,7 +25,7 @@ def problem_of(error: Exception) -> Problem | None:
             return error
         case httpx.HTTPStatusError():
             return _of_status(error.response)
-        case httpx.InvalidURL() | httpx.UnsupportedProtocol():
+        case httpx.InvalidURL() | httpx.UnsupportedProtocol() | httpx.TooManyRedirects():
             return Problem(f"the URL can't be used: {error}")
         case httpx.HTTPError():
             return Problem(f"{type(error).__name__}: {error}", "network")
@@ -32,14 +33,16 @@ def problem_of(error: Exception) -> Problem | None:
             return Problem("out of memory", "resource")
         case OSError() if error.errno in _FULL:
             return Problem(f"{error.strerror}: {error.filename or 'disk'}", "resource")
+        case OSError() if error.filename:
+            return Problem(f"{error.strerror}: {error.filename}", "unknown")
     return None
 
 
 def _of_status(response: httpx.Response) -> Problem:
     where = f"{response.request.method} {response.request.url.copy_with(query=None)}"
-    said = f"{where}: {response.status_code} {response.reason_phrase}"
+    said = f"{where}: {response.status_code} {response.reason_phrase}{_reason(response)}"
     match response.status_code:
-        case 401 | 403:
+        case 401 | 402 | 403:
             return Problem(f"{said}; check the key or the rights", "auth")
         case 429:
             return Problem(f"{said}; the limit of requests is reached", "limit")
@@ -48,3 +51,11 @@ def _of_status(response: httpx.Response) -> Problem:
         case code if code >= 500:
             return Problem(said, "network")
     return Problem(said)
+
+
+def _reason(response: httpx.Response) -> str:
+    """Return what an endpoint with OpenAI's API says: a wrong model and a wrong request have the same status."""
+    try:
+        return f" ({msgspec.json.decode(response.content)['error']['message'][:300]})"
+    except (httpx.ResponseNotRead, msgspec.DecodeError, KeyError, TypeError):
+        return ""  # of a download, or of another server

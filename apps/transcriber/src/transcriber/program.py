@@ -4,6 +4,7 @@ import argparse
 import os
 import shutil
 import sys
+import threading
 import traceback
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -11,22 +12,24 @@ from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, quote, urlsplit
+from urllib.parse import quote
 
 import msgspec
 
 from onerow import OnerowError
 from transcriber import texts
-from transcriber.audio import MP3_BYTES_PER_SECOND, Span, chunks, cut, extract_audio, listen
+from transcriber.audio import MP3_BYTES_PER_SECOND, Span, chunks, cut, extract_audio, listen, speech_in
 from transcriber.captions import Segment, write_srt, write_text, write_vtt
 from transcriber.download import download
-from transcriber.engines import EXISTING, check_engine, is_remote, open_engine, suffix_of
+from transcriber.engines import EXISTING, Hear, check_engine, is_remote, open_engine, suffix_of
 from transcriber.existing import own_subtitles, published_captions
+from transcriber.jobs import video_id_of
 from transcriber.problems import EXIT_CODES, Problem, problem_of
-from transcriber.settings import Settings
+from transcriber.settings import Endpoint, Settings
 from transcriber.steps import Steps, write_file
 
 _LONGEST_NAME = 60
+_NOT_IN_NAMES = frozenset(' /\\:*?"<>|%')
 _LONGEST_SUMMARY = 20_000
 
 
@@ -70,7 +73,7 @@ class Transcription:
         # A worker's key is the same for all attempts of a job; by hand it is that of the recording and the engine.
         key = os.environ.get("ONEROW_IDEMPOTENCY_KEY", "")
         self._key = key or sha256(f"{asked.url}\n{self._engine}\n{asked.timestamps}".encode()).hexdigest()[:16]
-        self._name = f"{_file_name(_video_of(asked.url))}-{_file_name(os.environ.get('ONEROW_TASK_ID') or self._key)}"
+        self._name = f"{_readable(video_id_of(asked.url))}-{_file_name(os.environ.get('ONEROW_TASK_ID') or self._key)}"
         folder = work_folder(settings, self._key)
         if asked.force and not key:
             shutil.rmtree(folder, ignore_errors=True)
@@ -146,37 +149,50 @@ class Transcription:
         duration, silences = listen(self._settings, audio)
         spans = chunks(duration, silences, self._longest_chunk())
         self._steps.say(f"{duration:.1f} s of sound in {len(spans)} chunks, {self._settings.parallel} at once")
-        heard: list[list[Segment]] = [[] for _ in spans]
-        done = 0
+        heard: dict[int, list[Segment]] = {}
+        failed = threading.Event()
 
-        def work(number: int) -> None:
-            nonlocal done
-            found = self._steps.run(f"chunk-{number + 1}", partial(self._chunk, audio, number, spans[number], hear))
-            heard[number] = msgspec.convert(found["segments"], list[Segment])
-            done += 1
+        def work(number: int, span: Span) -> None:
+            if failed.is_set():
+                return  # chunks that run now are completed and kept; no other begins
+            try:
+                heard[number] = self._chunk(f"chunk-{number}", audio, span, speech_in(span, silences), hear)
+            except BaseException:
+                failed.set()
+                raise
+            done = len(heard)
             self._steps.say(f"progress {25 + 55 * done // len(spans)}% transcription, chunk {done} of {len(spans)}")
 
         with ThreadPoolExecutor(self._settings.parallel) as pool:
-            futures = [pool.submit(work, number) for number in range(len(spans))]
+            futures = [pool.submit(work, number, span) for number, span in enumerate(spans, 1)]
             try:
                 for future in futures:
                     future.result()
-            except BaseException:
-                pool.shutdown(wait=True, cancel_futures=True)  # chunks that run now are completed and kept
-                raise
-        return self._transcript([segment for each in heard for segment in each])
+            finally:
+                failed.set()
+        return self._transcript([segment for number in sorted(heard) for segment in heard[number]])
 
-    def _chunk(self, audio: Path, number: int, span: Span, hear: Any) -> dict[str, Any]:
-        target = self._steps.folder / f"chunk-{number + 1}{suffix_of(self._engine)}"
+    def _chunk(self, name: str, audio: Path, span: Span, speech: list[Span], hear: Hear) -> list[Segment]:
+        # A step of another span or engine does not count: settings may change between two attempts.
+        inputs = {"from": span.start, "to": span.end, "engine": self._engine}
+        make = partial(self._hear_chunk, name, audio, span, speech, hear, self._key_of(name, inputs))
+        return msgspec.convert(self._steps.run(name, make, **inputs)["segments"], list[Segment])
+
+    def _hear_chunk(
+        self, name: str, audio: Path, span: Span, speech: list[Span], hear: Hear, key: str
+    ) -> dict[str, Any]:
+        target = self._steps.folder / f"{name}{suffix_of(self._engine)}"
         cut(self._settings, audio, span, target)
-        found = hear(target, f"{self._key}:chunk-{number + 1}")
+        found = hear(target, key)
         target.unlink()
-        length = span.end - span.start
-        moved = [
-            Segment(round(span.start + each.start, 3), round(span.start + (each.end or length), 3), each.text)
-            for each in found
-        ]
-        return {"from": span.start, "to": span.end, "segments": msgspec.to_builtins(moved)}
+        if [each.end for each in found] == [0]:  # a model that tells no times
+            segments = texts.spread(found[0].text, speech)
+        else:
+            segments = [Segment(span.start + each.start, span.start + each.end, each.text) for each in found]
+        # Models may tell times outside of what they heard.
+        within = [(min(max(each.start, span.start), span.end), min(each.end, span.end), each.text) for each in segments]
+        timed = [Segment(round(start, 3), round(max(start, end), 3), text) for start, end, text in within]
+        return {"segments": msgspec.to_builtins(timed)}
 
     def _longest_chunk(self) -> float:
         endpoint = self._settings.endpoint
@@ -201,19 +217,29 @@ class Transcription:
         summary = (
             texts.extract_summary(segments)
             if endpoint is None
-            else texts.ask_summary(endpoint, text, self._settings.language, f"{self._key}:summary")
+            else texts.ask_summary(partial(self._ask, endpoint, "summary"), text, self._settings.language)
         )
         path = self._settings.folder("transcript") / f"{self._name}.summary.txt"
         write_file(path, f"{summary}\n".encode())
         return {"files": [str(path)], "summary": summary[:_LONGEST_SUMMARY]}
 
     def _translate(self, text: str) -> dict[str, Any]:
-        assert self._settings.endpoint is not None
-        to = self._settings.translate_to
-        translated = texts.ask_translation(self._settings.endpoint, text, to, f"{self._key}:translation")
+        endpoint, to = self._settings.endpoint, self._settings.translate_to
+        assert endpoint is not None
+        translated = texts.ask_translation(partial(self._ask, endpoint, "translation"), text, to)
         path = self._settings.folder("transcript") / f"{self._name}.{_file_name(to)}.txt"
         write_file(path, f"{translated}\n".encode())
         return {"files": [str(path)]}
+
+    def _ask(self, endpoint: Endpoint, stage: str, piece: str, task: str, text: str) -> str:
+        """Return the endpoint's answer for a piece of the text; each piece is a step."""
+        name, inputs = f"{stage}-{piece}", {"task": task, "model": endpoint.model}
+        key = self._key_of(name, inputs)
+        return str(self._steps.run(name, lambda: {"text": texts.ask(endpoint, task, text, key)}, **inputs)["text"])
+
+    def _key_of(self, name: str, inputs: dict[str, Any]) -> str:
+        """Return a key that is the same at each attempt of a step with the same inputs."""
+        return f"{self._key}:{name}:{sha256(msgspec.json.encode(inputs)).hexdigest()[:8]}"
 
     def _run(self, name: str, percent: int, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         self._steps.say(f"progress {percent}% {name}")
@@ -225,14 +251,14 @@ def work_folder(settings: Settings, key: str) -> Path:
     return settings.folder("work") / _file_name(key)
 
 
-def _video_of(url: str) -> str:
-    """Return a short name of the recording: the video's id, or the name of its file."""
-    parts = urlsplit(url)
-    return (parse_qs(parts.query).get("v") or [Path(parts.path).stem])[0] or parts.hostname or "recording"
+def _readable(text: str) -> str:
+    """Return a name of a recording as the beginning of a file name, in its own letters."""
+    safe = "".join(letter if letter.isprintable() and letter not in _NOT_IN_NAMES else "_" for letter in text)
+    return safe.encode()[:_LONGEST_NAME].decode(errors="ignore").lstrip("_.-") or "recording"
 
 
 def _file_name(text: str) -> str:
-    """Return a text as part of a file name, without separators, '..' or a leading dot, of bounded length."""
+    """Return an id as a part of a file name that no other id has, of bounded length."""
     safe = quote(text, safe=" ").replace(" ", "_").replace("..", "%2E%2E").lstrip(".-") or "recording"
     if len(safe) <= _LONGEST_NAME:
         return safe

@@ -1,6 +1,6 @@
 """Steps of one job: what is done is kept in the job's work folder, is reported to the worker, and is not done again.
 
-A step is done if its file is there and the files that it names exist. The folder belongs to one generation of the job,
+A step is done if its file is there, is of the same inputs, and the files that it names exist. The folder belongs to one generation of the job,
 so a replay begins anew, and a retry continues.
 """
 
@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-_LARGE = "segments"  # kept in the folder, not reported
+_LARGE = ("segments", "task", "text")  # kept in the folder, not reported
 
 
 class Steps:
@@ -24,11 +24,12 @@ class Steps:
         self._lock = threading.Lock()
         folder.mkdir(parents=True, exist_ok=True)
 
-    def run(self, name: str, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        """Return the value of a step; call `make` if it is not done. `files` in the value lists files that it made."""
+    def run(self, name: str, make: Callable[[], dict[str, Any]], **inputs: Any) -> dict[str, Any]:
+        """Return the value of a step, inputs included; call `make` if it is not done for them. `files` in the value lists
+        files that it made."""
         value = self.done(name)
-        if value is None:
-            value = make()
+        if value is None or any(value.get(key) != each for key, each in inputs.items()):
+            value = make() | inputs
             write_file(self.folder / f"{name}.json", msgspec.json.encode(value))
         else:
             self.say(f"{name}: done before")
@@ -53,7 +54,7 @@ class Steps:
         with self._lock:
             if name not in self._reported:
                 self._reported.add(name)
-                shown = {key: each for key, each in value.items() if key != _LARGE}
+                shown = {key: each for key, each in value.items() if key not in _LARGE}
                 print(f"::step {name} ok {msgspec.json.encode(shown).decode()}", flush=True)
 
 

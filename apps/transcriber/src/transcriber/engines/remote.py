@@ -1,17 +1,32 @@
 """Engines of an endpoint with OpenAI's API: gpt-4o-mini-transcribe, whisper-1 and others."""
 
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
+from urllib.parse import quote
 
 import httpx
+import msgspec
 
 from transcriber.captions import Segment
 from transcriber.problems import Problem
 from transcriber.settings import Endpoint
 
+T = TypeVar("T")
+
 
 def opened(endpoint: Endpoint, model: str) -> "RemoteEngine":
     return RemoteEngine(endpoint, model)
+
+
+class _Part(msgspec.Struct):
+    start: float
+    end: float
+    text: str
+
+
+class _Heard(msgspec.Struct):
+    text: str
+    segments: list[_Part] | None = None
 
 
 class RemoteEngine:
@@ -20,11 +35,11 @@ class RemoteEngine:
         self._model = model
 
     def __call__(self, chunk: Path, key: str) -> list[Segment]:
-        """Send a chunk. The text of a model that tells no times is one segment."""
+        """Send a chunk. The text of a model that tells no times is one segment that ends at 0."""
         size = chunk.stat().st_size
         if size > self._endpoint.longest:
             raise Problem(f"a chunk has {size:,} bytes; set TRANSCRIBER_OPENAI_MAX_FILE or TRANSCRIBER_CHUNK_SECONDS")
-        timed = self._model.startswith("whisper")
+        timed = "whisper" in self._model.lower()
         with httpx.Client(timeout=self._endpoint.timeout) as client, chunk.open("rb") as sound:
             response = client.post(
                 f"{self._endpoint.url}/audio/transcriptions",
@@ -32,28 +47,26 @@ class RemoteEngine:
                 data={"model": self._model, "response_format": "verbose_json" if timed else "json"},
                 files={"file": (chunk.name, sound, "audio/mpeg")},
             )
-        answer = checked(response)
-        parts = [(each["start"], each["end"], each["text"]) for each in answer.get("segments") or []]
-        if not parts:
-            parts = [(0.0, float(answer.get("duration") or 0.0), str(answer.get("text") or ""))]
-        return [Segment(start, end, text.strip()) for start, end, text in parts if text.strip()]
+        heard = checked(response, _Heard)
+        parts = heard.segments or [_Part(0.0, 0.0, heard.text)]
+        return [Segment(each.start, each.end, each.text.strip()) for each in parts if each.text.strip()]
 
 
 def headers(endpoint: Endpoint, key: str = "") -> dict[str, str]:
     """Return the headers of a request; `key` lets a server that knows it find the answer of an earlier attempt."""
+    if not (endpoint.key.isascii() and endpoint.key.isprintable()):
+        raise Problem("OPENAI_API_KEY has letters that are in no key; copy it again", "auth")
     named = {"Authorization": f"Bearer {endpoint.key}"} if endpoint.key else {}
-    return named | ({"Idempotency-Key": key} if key else {})
+    return named | ({"Idempotency-Key": quote(key, safe=":")} if key else {})  # a job's id may have any letters
 
 
-def checked(response: httpx.Response) -> dict[str, Any]:
-    """Return the answer; raise httpx.HTTPStatusError, or Problem for what is not JSON or says that no quota is left."""
+def checked(response: httpx.Response, kind: type[T]) -> T:
+    """Return the answer; raise httpx.HTTPStatusError, or Problem if it is of another form or says that no quota is left."""
     if response.status_code == 429 and "insufficient_quota" in response.text:
         raise Problem("the quota of the endpoint is used up (insufficient_quota); add credit and retry", "auth")
     response.raise_for_status()
     try:
-        answer = response.json()
-    except ValueError:
-        answer = None
-    if not isinstance(answer, dict):
-        raise Problem("the endpoint did not answer with a JSON object", "network")
-    return answer
+        return msgspec.json.decode(response.content, type=kind, strict=False)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        # An error with status 200 too: without this check the job would be completed without words.
+        raise Problem(f"the endpoint's answer is not as expected ({error}): {response.text[:200]}", "network") from None

@@ -2,7 +2,6 @@
 
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -13,6 +12,20 @@ from transcriber.settings import Settings
 
 def opened(settings: Settings) -> "WhisperCpp":
     return WhisperCpp(settings)
+
+
+class _Offsets(msgspec.Struct):
+    begin: float = msgspec.field(name="from")
+    end: float = msgspec.field(name="to")
+
+
+class _Line(msgspec.Struct):
+    offsets: _Offsets
+    text: str
+
+
+class _Found(msgspec.Struct):
+    transcription: list[_Line]
 
 
 class WhisperCpp:
@@ -29,7 +42,11 @@ class WhisperCpp:
             said = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
             error_class = "resource" if done.returncode < 0 else "unknown"
             raise Problem(f"{self._settings.whisper_cpp} failed: {said[-300:]}", error_class)
-        found = msgspec.json.decode(written.read_bytes().decode("utf-8", "replace"), type=dict[str, Any])
-        written.unlink()
-        lines = [(each["offsets"], each["text"].strip()) for each in found["transcription"]]
-        return [Segment(at["from"] / 1000, at["to"] / 1000, text) for at, text in lines if text]
+        try:
+            found = msgspec.json.decode(written.read_bytes().decode("utf-8", "replace"), type=_Found)
+        except msgspec.MsgspecError as error:
+            raise Problem(f"{self._settings.whisper_cpp} wrote no transcript: {error}", "unknown") from None
+        finally:
+            written.unlink()
+        lines = [(each.offsets, each.text.strip()) for each in found.transcription]
+        return [Segment(at.begin / 1000, at.end / 1000, text) for at, text in lines if text]
