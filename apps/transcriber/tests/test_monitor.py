@@ -76,7 +76,7 @@ def test_it_opens_on_the_jobs_and_filters_and_searches(jobs: Queue) -> None:
 def test_a_playlist_that_waits_for_its_videos_is_queued(queue: Queue, tmp_path: Path) -> None:
     (tmp_path / "l.m3u").write_text("/no/such.wav\n")
     add_job(str(tmp_path / "l.m3u"), task_id="list")
-    assert Worker(queue, phases=["transcribe.playlist"], until_idle=True).run() == 0
+    assert Worker(queue, phases=["order", "playlist"], until_idle=True).run() == 0
 
     async def test() -> None:
         async with opened(queue, "id:list") as session:

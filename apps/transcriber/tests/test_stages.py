@@ -20,6 +20,7 @@ from transcriber.audio import extract_audio, listen
 from transcriber.captions import read_captions
 from transcriber.download import download
 from transcriber.existing import published_captions
+from transcriber.playlists import entries_of
 from transcriber.problems import EXIT_CODES, Problem, problem_of
 from transcriber.program import main
 from transcriber.settings import Settings
@@ -133,18 +134,27 @@ def test_a_translation_without_an_endpoint_fails_at_once_and_says_what_to_set(qu
 
 @pytest.mark.contract("Else failed with the message.")
 @pytest.mark.parametrize(
-    "answer,error_class,attempts",
-    [((500, "x"), "network", 4), ((429, '{"error": {"code": "insufficient_quota"}}'), "auth", 1)],
+    "answer,error_class,attempts,said",
+    [
+        ((500, "x"), "network", 4, r"POST http://.*/audio/transcriptions: 500 Internal Server Error"),
+        ((429, '{"error": {"code": "insufficient_quota"}}'), "auth", 1, "the quota of the endpoint is used up"),
+    ],
 )
 def test_an_error_of_the_endpoint_fails_the_job_with_its_class_and_message(
-    models: ModelServer, queue: Queue, tmp_path: Path, answer: tuple[int, str], error_class: str, attempts: int
+    models: ModelServer,
+    queue: Queue,
+    tmp_path: Path,
+    answer: tuple[int, str],
+    error_class: str,
+    attempts: int,
+    said: str,
 ) -> None:
     models.failures = {"chunk": [answer] * 4}
     add_job(str(recording(tmp_path / "t.wav", speech=(0.5,))), task_id="t", engine=GPT)
     work()
     task = queue.get("t")
     assert (task.status, task.error_class, task.attempt) == ("failed", error_class, attempts)
-    assert "error: " in str(task.error)
+    assert re.match(said, str(task.error))  # lists show the beginning
 
 
 @pytest.mark.contract("Classes network, limit, auth, resource, permanent.")
@@ -321,6 +331,17 @@ def test_a_model_without_times_gives_short_cues_where_there_is_sound(
     assert all(one.end == two.start for one, two in itertools.pairwise(cues))
 
 
+@pytest.mark.parametrize("language", ["", "ko"])
+def test_the_endpoint_gets_the_language_unless_it_shall_find_it(
+    models: ModelServer, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, language: str
+) -> None:
+    monkeypatch.setenv("TRANSCRIBER_LANGUAGE", language)
+    assert main([str(recording(tmp_path / "t.wav", speech=(0.5,))), "--engine", GPT, "--summary"]) == 0
+    chunk, summary = (each["body"] for each in models.requests)
+    assert (b'name="language"\r\n\r\nko\r\n' in chunk, b'name="language"' in chunk) == (bool(language), bool(language))
+    assert (b"in its own language" in summary) == (not language)
+
+
 def test_times_outside_of_what_a_model_heard_are_cut(models: ModelServer, home: Path, tmp_path: Path) -> None:
     path = recording(tmp_path / "t.wav", speech=(0.5,), silence=0.4)
     assert main([str(path), "--engine", "openai/whisper-large", "--srt"]) == 0  # it says 0.5 to 1.5 s
@@ -340,11 +361,13 @@ def test_of_silence_no_summary_and_no_translation_is_asked(models: ModelServer, 
 
 
 class _Odd(Handler):
-    """Compressed media without a suffix, a file that says that it is larger than any disk, and a redirect to itself."""
+    """Compressed media without a suffix, a file that says that it is larger than any disk, redirects to itself and to a list."""
 
     def do_GET(self) -> None:
-        if self.path == "/loop":
-            return self.answer(302, Location="/loop")
+        if self.path in ("/loop", "/old.m3u"):
+            return self.answer(302, Location="/loop" if self.path == "/loop" else "/moved/new.m3u")
+        if self.path == "/moved/new.m3u":
+            return self.answer(200, b"a.mp3\n")
         body = gzip.compress(b"\0" * 1_000_000)
         headers = {"Content-Type": "video/mp4", "Content-Encoding": "gzip", "Content-Length": str(len(body))}
         if self.path == "/huge":
@@ -387,6 +410,11 @@ def test_a_redirect_without_end_is_permanent(tmp_path: Path) -> None:
     problem = problem_of(raised.value)
     assert problem is not None
     assert problem.error_class == "permanent"
+
+
+def test_names_in_a_list_are_beside_it_where_a_redirect_has_led() -> None:
+    with _OddServer() as server:
+        assert entries_of(f"{server.url}/old.m3u") == [{"url": f"{server.url}/moved/a.mp3", "title": ""}]
 
 
 def test_of_a_page_with_several_videos_none_is_downloaded(models: ModelServer, tmp_path: Path) -> None:

@@ -127,7 +127,8 @@ def film(tmp_path_factory: pytest.TempPathFactory) -> Ran:
     other.write_text("1\n00:00:01,000 --> 00:00:02,000\n조수\n")
     languages = ("-metadata:s:s:0", "language=kor", "-metadata:s:s:1", "language=eng")
     ffmpeg("-i", sound, "-i", other, "-i", srt, "-map", "0", "-map", "1", "-map", "2", *languages, "-c:s", "srt", path)
-    with home_at(folder) as home:
+    with home_at(folder) as home, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TRANSCRIBER_LANGUAGE", "en")
         add_job(f"{folder}/x/../{path.name}", task_id="123", engine="subtitles", summary=True)
         work()
         return ran(home, path, [], [])

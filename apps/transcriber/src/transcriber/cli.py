@@ -13,20 +13,13 @@ import click
 from onerow import BadInput, Filter, OnerowError, Status, Task, UnknownName
 from onerow.cli.exit_codes import exit_code
 from onerow.core.times import parse_moment
-from transcriber.opening import FLAGS, LABELS, add_job, open_queue, remove_left_work
+from transcriber.jobs import FLAGS
+from transcriber.opening import LABELS, add_job, open_queue, remove_left_work
 from transcriber.settings import Settings
 from transcriber.view import make_view
 
 WORDS = {LABELS.statuses.get(status, str(status)): status for status in Status}
 """The transcriber's words → statuses of tasks."""
-_TEXTS = {
-    "timestamps": "Begin each line of the transcript with its time.",
-    "summary": "Write a summary.",
-    "translate": "Translate the transcript.",
-    "srt": "Write SRT and WebVTT subtitles.",
-    "video": "Keep the downloaded file in video/.",
-    "force": "Begin anew, also if the same recording was transcribed before.",
-}
 _LONGEST_TITLE = 80
 
 
@@ -49,8 +42,8 @@ def _plainly(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _flags(function: Callable[..., Any]) -> Callable[..., Any]:
-    for flag in reversed(FLAGS):
-        function = click.option(f"--{flag}", is_flag=True, help=_TEXTS[flag])(function)
+    for flag, text in reversed(FLAGS.items()):
+        function = click.option(f"--{flag}", is_flag=True, help=text)(function)
     return function
 
 

@@ -12,7 +12,6 @@ from urllib.parse import unquote, urlsplit
 
 import httpx
 
-from transcriber.captions import decoded
 from transcriber.problems import Problem
 from transcriber.steps import Steps, draft_of
 
@@ -49,17 +48,17 @@ def download(url: str, target: Path, steps: Steps) -> Path:
     return _download_page(url, target, steps)
 
 
-def fetch_text(url: str, language: str = "") -> str:
-    """Return a text file: captions in a language, or a list of URLs."""
+def fetch(url: str) -> tuple[bytes, str]:
+    """Return a small file, captions or a list of URLs, and the URL where it is: redirects lead there."""
     if is_local(url):
-        return decoded(local_path(url).read_bytes(), language)
+        return local_path(url).read_bytes(), url
     with _get(url) as response:
         body = b""
         for part in response.iter_bytes():
             body += part
             if len(body) > _LONGEST_CAPTIONS:
                 raise Problem(f"the file has more than {_LONGEST_CAPTIONS:,} bytes")
-    return decoded(body, language)
+        return body, str(response.url)
 
 
 @contextmanager

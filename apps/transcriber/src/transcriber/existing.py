@@ -7,8 +7,8 @@ from urllib.parse import urlsplit
 import httpx
 
 from transcriber.audio import extract_subtitles, subtitles_in
-from transcriber.captions import Segment, read_captions
-from transcriber.download import SINGLE, fetch_text, is_local, local_path, page_info
+from transcriber.captions import Segment, decoded, read_captions
+from transcriber.download import SINGLE, fetch, is_local, local_path, page_info
 from transcriber.problems import Problem
 from transcriber.settings import Settings
 
@@ -25,7 +25,7 @@ def published_captions(url: str, language: str) -> list[Segment]:
         path = local_path(url)
         beside = [path.with_suffix(suffix) for suffix in _BESIDE]
         found = next((each for each in beside if each.is_file()), None)
-        text = None if found is None else fetch_text(str(found), language)
+        text = None if found is None else _text_of(str(found), language)
     elif Path(urlsplit(url).path).suffix.lower() in _MEDIA:
         text = _beside(url, language)
     else:
@@ -49,12 +49,16 @@ def own_subtitles(settings: Settings, source: Path, target: Path) -> list[Segmen
     return read_captions(target.read_text(encoding="utf-8", errors="replace"))
 
 
+def _text_of(url: str, language: str) -> str:
+    return decoded(fetch(url)[0], language)
+
+
 def _beside(url: str, language: str) -> str | None:
     parts = urlsplit(url)
     stem = parts.path.rpartition(".")[0]
     for suffix in _BESIDE:
         try:
-            return fetch_text(parts._replace(path=f"{stem}{suffix}").geturl(), language)
+            return _text_of(parts._replace(path=f"{stem}{suffix}").geturl(), language)
         except httpx.HTTPStatusError as error:
             if error.response.status_code not in (403, 404, 410):
                 raise
@@ -82,4 +86,4 @@ def _of_page(url: str, language: str) -> str | None:
     if not tracks:
         return None
     _, _, track = min(tracks, key=rank)
-    return str(track["data"]) if track.get("data") else fetch_text(str(track["url"]), language)
+    return str(track["data"]) if track.get("data") else _text_of(str(track["url"]), language)

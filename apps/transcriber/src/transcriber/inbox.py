@@ -6,9 +6,8 @@ from time import sleep
 import msgspec
 
 from onerow import Addition, BadInput
-from onerow.core.messages import AddTasks, BadMessage, Message, Request
 from onerow.core.times import spell
-from onerow.inboxes import FolderInbox
+from onerow.inboxes import AddTasks, BadMessage, FolderInbox, Message, Request
 from transcriber.jobs import addition_of, job_of
 from transcriber.settings import Settings
 

@@ -14,6 +14,15 @@ from transcriber.engines import HEAVY
 from transcriber.settings import is_engine_name, is_http
 
 LISTS = (".m3u", ".m3u8", ".txt")
+FLAGS = {
+    "timestamps": "Begin each line of the transcript with its time.",
+    "summary": "Write a summary.",
+    "translate": "Translate the transcript.",
+    "srt": "Write SRT and WebVTT subtitles.",
+    "video": "Keep the downloaded file in video/.",
+    "force": "Begin anew, also if the same recording was transcribed before.",
+}
+"""Flags of a job, of main.py and of `transcriber add`, with what they do."""
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):

@@ -29,14 +29,13 @@ from onerow import (
     TaskCancelled,
     TaskCompleted,
 )
-from transcriber.jobs import Job, addition_of, is_playlist, job_of, limit_key_of
+from transcriber.jobs import FLAGS, Job, addition_of, is_playlist, job_of, limit_key_of
 from transcriber.playlists import entries_of
 from transcriber.problems import EXIT_CODES, Problem, problem_of
 from transcriber.program import work_folder
 from transcriber.settings import Settings
 
 MAIN = Path(__file__).parent / "run" / "main.py"
-FLAGS = ("timestamps", "summary", "translate", "srt", "video", "force")
 LABELS = Labels(
     statuses={"waiting": "queued", "processing": "running", "parked": "queued"},  # parked: a playlist's own job
     tabs=(

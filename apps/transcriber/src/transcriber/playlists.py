@@ -5,7 +5,7 @@ from pathlib import PurePosixPath
 from typing import Any
 from urllib.parse import urljoin, urlsplit
 
-from transcriber.download import fetch_text, is_local, local_path, page_info
+from transcriber.download import fetch, is_local, local_path, page_info
 from transcriber.jobs import LISTS
 from transcriber.problems import Problem
 
@@ -18,7 +18,8 @@ def entries_of(url: str) -> list[dict[str, str]]:
     if urlsplit(url).path.lower().endswith(LISTS):
         if is_local(url) and not local_path(url).is_file():
             raise Problem(f"there is no file {local_path(url)}")
-        found = read_list(fetch_text(url), url)
+        body, base = fetch(url)
+        found = read_list(body.decode("utf-8-sig", "replace"), base)
     else:
         found = _of_page(page_info(url, extract_flat="in_playlist"))
     unique: dict[str, dict[str, str]] = {}

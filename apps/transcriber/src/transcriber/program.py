@@ -23,7 +23,7 @@ from transcriber.captions import Segment, write_srt, write_text, write_vtt
 from transcriber.download import download
 from transcriber.engines import EXISTING, Hear, check_engine, is_remote, open_engine, suffix_of
 from transcriber.existing import own_subtitles, published_captions
-from transcriber.jobs import video_id_of
+from transcriber.jobs import FLAGS, video_id_of
 from transcriber.problems import EXIT_CODES, Problem, problem_of
 from transcriber.settings import Endpoint, Settings
 from transcriber.steps import Steps, write_file
@@ -38,27 +38,20 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="main.py", description="Transcribe one recording.")
     parser.add_argument("url", help="an http(s) URL, or the absolute path of a file")
     parser.add_argument("--engine", help="pocketsphinx, gpt-4o-mini-transcribe, whisper-cpp, youtube …")
-    for flag, text in {
-        "timestamps": "begin each line of the transcript with its time",
-        "summary": "write a summary",
-        "translate": "translate the transcript",
-        "srt": "write SRT and WebVTT subtitles",
-        "video": "keep the downloaded file in video/",
-        "force": "begin anew, also if the same recording was transcribed before",
-    }.items():
+    for flag, text in FLAGS.items():
         parser.add_argument(f"--{flag}", action="store_true", help=text)
     asked = parser.parse_args(arguments)
     try:
         settings = Settings.of_environment()
         Transcription(settings, asked).run()
     except OnerowError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(error, file=sys.stderr)
         return EXIT_CODES["permanent"]
     except Exception as error:
         if (problem := problem_of(error)) is None:
             traceback.print_exc()
             return EXIT_CODES["unknown"]
-        print(f"error: {problem}", file=sys.stderr)
+        print(problem, file=sys.stderr)
         return EXIT_CODES[problem.error_class]
     return 0
 
@@ -233,7 +226,8 @@ class Transcription:
 
     def _ask(self, endpoint: Endpoint, stage: str, piece: str, task: str, text: str) -> str:
         """Return the endpoint's answer for a piece of the text; each piece is a step."""
-        name, inputs = f"{stage}-{piece}", {"task": task, "model": endpoint.model}
+        name = f"{stage}-{piece}"
+        inputs = {"task": task, "model": endpoint.model, "of": sha256(text.encode()).hexdigest()[:16]}
         key = self._key_of(name, inputs)
         return str(self._steps.run(name, lambda: {"text": texts.ask(endpoint, task, text, key)}, **inputs)["text"])
 

@@ -34,7 +34,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     engine: str = "pocketsphinx"
     endpoint: Endpoint | None = None
     translate_to: str = "ko"
-    language: str = "en"
+    language: str = "auto"
     chunk_seconds: float = 300
     parallel: int = 2
     memory: int = 0
@@ -93,7 +93,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             engine=engine,
             endpoint=_endpoint(env),
             translate_to=env.get("TRANSCRIBER_TRANSLATE_TO") or "ko",
-            language=env.get("TRANSCRIBER_LANGUAGE") or "en",
+            language=env.get("TRANSCRIBER_LANGUAGE") or "auto",
             chunk_seconds=_number(env, "TRANSCRIBER_CHUNK_SECONDS", 300, 1, 86_400),
             parallel=int(_number(env, "TRANSCRIBER_PARALLEL", 2, 1, 64, whole=True)),
             memory=parse_size(env.get("TRANSCRIBER_MEMORY") or _host_memory(), "TRANSCRIBER_MEMORY"),

@@ -28,8 +28,8 @@ def check_engine(engine: str, settings: Settings) -> None:
     if is_remote(engine) and settings.endpoint is None:
         known = ", ".join((*LOCAL, *EXISTING))
         raise Problem(
-            f"the engine {engine!r} needs an endpoint: set OPENAI_API_KEY, or TRANSCRIBER_OPENAI_BASE_URL; "
-            f"engines without one are {known}"
+            f"no endpoint for {engine!r}: set OPENAI_API_KEY, or TRANSCRIBER_OPENAI_BASE_URL; "
+            f"engines that need none are {known}"
         )
     if engine == "whisper-cpp":
         if shutil.which(settings.whisper_cpp) is None:
@@ -63,7 +63,7 @@ def open_engine(engine: str, settings: Settings) -> Hear:
     from transcriber.engines import remote
 
     assert settings.endpoint is not None
-    return remote.opened(settings.endpoint, engine)
+    return remote.opened(settings.endpoint, engine, settings.language)
 
 
 def _free_memory() -> int | None:

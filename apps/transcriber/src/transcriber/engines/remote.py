@@ -14,8 +14,8 @@ from transcriber.settings import Endpoint
 T = TypeVar("T")
 
 
-def opened(endpoint: Endpoint, model: str) -> "RemoteEngine":
-    return RemoteEngine(endpoint, model)
+def opened(endpoint: Endpoint, model: str, language: str) -> "RemoteEngine":
+    return RemoteEngine(endpoint, model, {} if language == "auto" else {"language": language})
 
 
 class _Part(msgspec.Struct):
@@ -30,9 +30,10 @@ class _Heard(msgspec.Struct):
 
 
 class RemoteEngine:
-    def __init__(self, endpoint: Endpoint, model: str) -> None:
+    def __init__(self, endpoint: Endpoint, model: str, options: dict[str, str]) -> None:
         self._endpoint = endpoint
         self._model = model
+        self._options = options
 
     def __call__(self, chunk: Path, key: str) -> list[Segment]:
         """Send a chunk. The text of a model that tells no times is one segment that ends at 0."""
@@ -44,7 +45,7 @@ class RemoteEngine:
             response = client.post(
                 f"{self._endpoint.url}/audio/transcriptions",
                 headers=headers(self._endpoint, key),
-                data={"model": self._model, "response_format": "verbose_json" if timed else "json"},
+                data={"model": self._model, "response_format": "verbose_json" if timed else "json", **self._options},
                 files={"file": (chunk.name, sound, "audio/mpeg")},
             )
         heard = checked(response, _Heard)
