@@ -227,4 +227,4 @@ def test_files_are_named_like_their_recording(home: Path, url: str, name: str, m
     transcription = Transcription(
         Settings(home=home), argparse.Namespace(url=url, engine="x", force=False, timestamps=False)
     )
-    assert transcription._name == f"{name}-%2E%2E%2F7"
+    assert transcription._name == f"{name}+%2E.%2F7"

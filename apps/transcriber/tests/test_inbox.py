@@ -282,6 +282,23 @@ def test_a_name_with_dots_and_slashes_stays_in_its_folder(
     assert set(tmp_path.iterdir()) == before
 
 
+def test_jobs_with_ids_and_names_alike_have_files_of_their_own(
+    models: ModelServer, queue: Queue, tmp_path: Path
+) -> None:
+    for number, (name, task_id) in enumerate(
+        [("x", "a b"), ("x", "a_b"), ("x", "-a"), ("x", "a"), ("x-a", "b"), ("x", "a-b")]
+    ):
+        path = tmp_path / str(number) / f"{name}.mp4"
+        path.parent.mkdir()
+        path.touch()
+        path.with_suffix(".srt").write_text(f"1\n00:00:00,000 --> 00:00:01,000\n{task_id} of {name}\n")
+        add_job(str(path), task_id=task_id, title=name, engine="youtube")
+    work()
+    for task in queue.select():
+        text = Path(task.results["transcribe"]["transcript_path"]).read_text()
+        assert text == f"{task.task_id} of {task.title}\n"
+
+
 @pytest.mark.contract("Cancel by `.cancel` marker.")
 def test_a_marker_cancels_a_running_job(models: ModelServer, queue: Queue, home: Path, tmp_path: Path) -> None:
     models.hold = "chunk"

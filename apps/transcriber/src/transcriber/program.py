@@ -66,7 +66,8 @@ class Transcription:
         # A worker's key is the same for all attempts of a job; by hand it is that of the recording and the engine.
         key = os.environ.get("ONEROW_IDEMPOTENCY_KEY", "")
         self._key = key or sha256(f"{asked.url}\n{self._engine}\n{asked.timestamps}".encode()).hexdigest()[:16]
-        self._name = f"{_readable(video_id_of(asked.url))}-{_file_name(os.environ.get('ONEROW_TASK_ID') or self._key)}"
+        job = _file_name(os.environ.get("ONEROW_TASK_ID") or self._key)
+        self._name = f"{_readable(video_id_of(asked.url))}+{job}"  # the name of a job has no plus
         folder = work_folder(settings, self._key)
         if asked.force and not key:
             shutil.rmtree(folder, ignore_errors=True)
@@ -253,7 +254,9 @@ def _readable(text: str) -> str:
 
 def _file_name(text: str) -> str:
     """Return an id as a part of a file name that no other id has, of bounded length."""
-    safe = quote(text, safe=" ").replace(" ", "_").replace("..", "%2E%2E").lstrip(".-") or "recording"
+    safe = quote(text, safe="")
+    if safe[0] in ".-":
+        safe = f"%{ord(safe[0]):X}{safe[1:]}"
     if len(safe) <= _LONGEST_NAME:
         return safe
     return f"{safe[: _LONGEST_NAME - 9].rpartition('%')[0] or safe[: _LONGEST_NAME - 9]}~{sha256(text.encode()).hexdigest()[:8]}"

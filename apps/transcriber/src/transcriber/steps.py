@@ -1,7 +1,7 @@
 """Steps of one job: what is done is kept in the job's work folder, is reported to the worker, and is not done again.
 
-A step is done if its file is there, is of the same inputs, and the files that it names exist. The folder belongs to one generation of the job,
-so a replay begins anew, and a retry continues.
+A step is done if its file is there, is of the same inputs, and the files that it names exist. The folder belongs to one
+generation of the job, so a replay begins anew, and a retry continues.
 """
 
 import os
