@@ -70,7 +70,7 @@ def test_the_list_has_the_transcriber_s_words_and_short_lines(run: Run, queue: Q
     add_job("/a/c.wav", task_id="two")
     queue.fail("two", "no such thing")
     lines = run("list").output.splitlines()
-    assert lines[0] == "failed     two  /a/c.wav  (no such thing)"
+    assert lines[0] == "failed     two  c.wav  (no such thing)"
     assert lines[1].startswith("queued     one  조수와 달조수와 달")
     assert len(lines[1]) < 130
     assert run("list", "failed").output.splitlines() == lines[:1]

@@ -57,8 +57,9 @@ def job_of(given: Mapping[str, Any], engine: str) -> Job:
 
 
 def addition_of(job: Job, given: Addition) -> Addition:
-    """Return the addition of a job: its payload and title. A URL as the title has no password and no key in it."""
-    title = given.title or job.title or NO_SECRETS.text(job.url)
+    """Return the addition of a job: its payload and title, by default a file's name, or a URL without password and keys."""
+    name = os.path.basename(job.url) if job.url.startswith("/") else NO_SECRETS.text(job.url)
+    title = given.title or job.title or name
     return msgspec.structs.replace(given, payload=msgspec.to_builtins(job), title=title[:500])
 
 
