@@ -182,6 +182,13 @@ def test_an_error_has_a_class_and_the_worker_reads_it_from_the_exit_code(
     assert problem_of(KeyError("a defect")) is None
 
 
+def test_an_error_of_the_network_names_the_host(tmp_path: Path) -> None:
+    with pytest.raises(httpx.ConnectError) as raised:
+        download("http://127.0.0.1:1/a.mp3?key=canary", tmp_path / "source", Steps(tmp_path))
+    assert re.match(r"127\.0\.0\.1: ConnectError: ", str(problem_of(raised.value)))
+    assert "canary" not in str(problem_of(raised.value))
+
+
 @pytest.mark.contract("permanent never retried.")
 def test_a_file_that_is_no_recording_fails_permanently_and_leaves_no_part(
     queue: Queue, home: Path, tmp_path: Path

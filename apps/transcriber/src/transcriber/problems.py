@@ -28,7 +28,7 @@ def problem_of(error: Exception) -> Problem | None:
         case httpx.InvalidURL() | httpx.UnsupportedProtocol() | httpx.TooManyRedirects():
             return Problem(f"the URL can't be used: {error}")
         case httpx.HTTPError():
-            return Problem(f"{type(error).__name__}: {error}", "network")
+            return Problem(f"{_host(error)}{type(error).__name__}: {error}", "network")
         case MemoryError():
             return Problem("out of memory", "resource")
         case OSError() if error.errno in _FULL:
@@ -36,6 +36,13 @@ def problem_of(error: Exception) -> Problem | None:
         case OSError() if error.filename:
             return Problem(f"{error.strerror}: {error.filename}", "unknown")
     return None
+
+
+def _host(error: httpx.HTTPError) -> str:
+    try:
+        return f"{error.request.url.host}: "
+    except RuntimeError:  # it belongs to no request
+        return ""
 
 
 def _of_status(response: httpx.Response) -> Problem:
