@@ -129,11 +129,11 @@ class Works:
         self._log = home.parent / "worker.log"
         self._started: list[subprocess.Popen[bytes]] = []
 
-    def start(self, *options: str) -> subprocess.Popen[bytes]:
+    def start(self, *options: str, program: Sequence[str] = ("transcriber", "worker")) -> subprocess.Popen[bytes]:
         """Start a supervisor and its worker; wait until they are ready."""
         queue: Queue = open_queue()
         before = {note.name for note in queue.store.notes("worker")}
-        argv = [sys.executable, "-m", "transcriber", "worker", "--interval", "0.2", "--grace", "1s", *options]
+        argv = [sys.executable, "-m", *program, "--interval", "200ms", "--grace", "1s", *options]
         with self._log.open("ab") as output:
             process = subprocess.Popen(argv, env=os.environ, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
         self._started.append(process)

@@ -76,6 +76,13 @@ def test_the_list_has_the_transcriber_s_words_and_short_lines(run: Run, queue: Q
     assert run("list", "failed").output.splitlines() == lines[:1]
 
 
+def test_any_command_of_onerow_finds_a_home_with_signs_of_urls_in_its_name(tmp_path: Path) -> None:
+    transcriber = [sys.executable, "-m", "transcriber", "--home", str(tmp_path / "a%20b #1?")]
+    subprocess.run([*transcriber, "add", "/a.wav", "--id", "one", "--at", "+1h"], check=True)
+    shown = subprocess.run([*transcriber, "queue", "show", "one"], capture_output=True, text=True)
+    assert (shown.returncode, "a.wav" in shown.stdout) == (0, True), shown.stderr
+
+
 def test_a_folder_that_can_t_be_made_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     before = os.umask(0o022)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from apps.transcriber.tests.kit import GPT, drop, log_of, receive, recording, until, work, works
+from apps.transcriber.tests.kit import GPT, drop, ended, log_of, receive, recording, until, work, works
 from apps.transcriber.tests.model_server import ModelServer
 from onerow import BadInput, Queue, Worker
 from tests.faults.kit import a_small_disk
@@ -78,11 +78,14 @@ def test_the_daemon_names_a_home_that_can_t_be_made_and_a_program_that_is_missin
     def said(*options: str) -> str:
         argv = [sys.executable, "-m", "transcriber", *options, "worker", "--until-idle"]
         done = subprocess.run(argv, env=os.environ, capture_output=True, text=True)
-        assert done.returncode != 0
+        assert done.returncode == 64
         assert "Traceback" not in done.stderr
         return done.stderr
 
     assert "TRANSCRIBER_HOME: the folder /proc/transcriber can't be made" in said("--home", "/proc/transcriber")
+    monkeypatch.setenv("TRANSCRIBER_INTERVAL", "0s")  # it holds if --interval is not given
+    assert "TRANSCRIBER_INTERVAL must be from 50ms" in said()
+    monkeypatch.delenv("TRANSCRIBER_INTERVAL")
     monkeypatch.setenv("TRANSCRIBER_FFMPEG", "/no/such/program")
     assert "TRANSCRIBER_FFMPEG: there is no program '/no/such/program'" in said()
 
@@ -173,6 +176,30 @@ def test_a_worker_killed_in_each_stage_loses_nothing_and_repeats_nothing_that_wa
     assert left == []
     assert sorted(path.name for path in (home / "queue").glob("*.json*")) == []
     until(lambda: not list((home / "work").iterdir()), "the removal of the work folder")
+
+
+@pytest.mark.faults
+@pytest.mark.contract("A worker killed in any stage loses nothing and repeats nothing that was done.")
+def test_a_worker_killed_in_the_phase_order_loses_nothing(
+    models: ModelServer, queue: Queue, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "held.py").write_text(
+        "import time\nfrom pathlib import Path\nfrom transcriber import opening\n\n\n"
+        f"def order(job: opening.Job):\n    Path({str(tmp_path / 'entered')!r}).touch()\n    time.sleep(900)\n\n\n"
+        "opening.order = order\nfrom transcriber.app import queue\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    add_job(str(recording(tmp_path / "t.wav", speech=(0.5,))), task_id="t", engine=GPT)
+    with works(home) as transcriber:
+        transcriber.start(program=("onerow", "worker", "held"))
+        until((tmp_path / "entered").exists, "the phase order")
+        assert (queue.get("t").phase, queue.get("t").status) == ("order", "processing")
+        transcriber.kill()
+        transcriber.start()
+        task = ended("t")
+    assert (task.status, task.retry_count) == ("completed", 0)
+    assert [entry.what for entry in task.history] == ["rescued", "advanced", "completed"]
+    assert models.stages() == ["chunk"]
 
 
 @pytest.mark.faults

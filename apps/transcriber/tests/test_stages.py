@@ -349,6 +349,19 @@ def test_the_endpoint_gets_the_language_unless_it_shall_find_it(
     assert (b"in its own language" in summary) == (not language)
 
 
+def test_a_piece_of_another_text_is_asked_again(models: ModelServer, home: Path, tmp_path: Path) -> None:
+    path = recording(tmp_path / "t.wav", speech=(0.5,))
+    for words in ("first words", "other words"):
+        models.words = words
+        assert main([str(path), "--engine", GPT, "--summary"]) == 0
+        for file in (home / "work").glob("*/chunk-*.json"):
+            file.unlink()
+        for file in (home / "transcript").iterdir():
+            file.unlink()  # what these steps made is gone
+    asked = [each["body"] for each in models.requests if each["stage"] == "summary"]
+    assert [b"first words" in asked[0], b"other words" in asked[1], len(asked)] == [True, True, 2]
+
+
 def test_times_outside_of_what_a_model_heard_are_cut(models: ModelServer, home: Path, tmp_path: Path) -> None:
     path = recording(tmp_path / "t.wav", speech=(0.5,), silence=0.4)
     assert main([str(path), "--engine", "openai/whisper-large", "--srt"]) == 0  # it says 0.5 to 1.5 s
