@@ -162,6 +162,22 @@ def test_a_phase_says_what_holds_its_backlog_back(work: PhaseSignal, by: str) ->
     assert work.held_back_by == by
 
 
+def test_leases_claimed_ahead_and_tasks_of_one_batch_need_no_slot_of_their_own() -> None:
+    def need(**values: Any) -> int:
+        signal = Signal(at=NOW, phases=(phase(**values),), workers=workers(1, slots=16))
+        return decide(signal, ScaleSettings(slots=16, maximum=100, target_wait=5.0), ScaleState()).workers
+
+    assert need(running=176) == 11
+    assert need(running=176, ahead=160) == 1
+    assert need(running=176, ahead=160, ready=1600, run_for=0.01) == 1  # the slots in use start them in time
+    assert need(running=176, ahead=160, ready=8000, run_for=0.02) == 2
+    assert need(running=800, per_slot=50) == 1
+    assert need(ready=801, per_slot=50) == 2
+    assert need(ready=8000, per_slot=50, run_for=1.0) == 2
+    decided = decide(Signal(at=NOW, phases=(phase(running=176, ahead=160),)), ScaleSettings(slots=16), ScaleState())
+    assert "176 leases use 16 slots" in decided.why
+
+
 def test_a_target_wait_needs_fewer_slots_for_short_tasks() -> None:
     def need(**values: Any) -> int:
         signal = Signal(at=NOW, phases=(phase(**values),))
@@ -263,6 +279,8 @@ phases = st.builds(
     ready=counts,
     soon=counts,
     running=counts,
+    ahead=counts,
+    per_slot=st.integers(1, 9),
     limit=st.none() | st.integers(1, 40),
     startable=st.none() | counts,
     paused=st.booleans(),

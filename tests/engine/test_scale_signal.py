@@ -75,6 +75,39 @@ def test_ready_soon_running_and_workers_are_counted(queue: Queue) -> None:
     assert (decided.decision, decided.workers) == ("scale_out", 3)
 
 
+def test_leases_beyond_the_slots_of_a_live_worker_are_claimed_ahead(queue: Queue) -> None:
+    pipeline = clips()
+    queue.publish(pipeline)
+    queue.add_many(pipeline, [{"n": n} for n in range(14)])
+    lease(queue, 7)
+    lease(queue, 1, "w2")
+    lease(queue, 3, "dead")
+    register(queue, "w1")
+    register(queue, "w2")
+    found = video(queue)
+    assert (found.running, found.ahead, found.slots_used) == (11, 5, 6)  # of a dead worker none is claimed ahead
+    register(queue, "elsewhere", concurrency=1, phases=[["other", "video"]])
+    queue.store.claim(Claim("elsewhere", [PhaseClaim(pipeline="clips", phase="video", limit=2, lease_for=MINUTE)]))
+    assert video(queue).ahead == 6
+
+
+def test_a_batch_uses_one_slot_and_its_backlog_is_counted_up_to_the_maximum(queue: Queue) -> None:
+    pipeline = Pipeline("clips")
+
+    @pipeline.batch("video", size=10)
+    def video(jobs: list[dict[str, Any]]) -> None: ...
+
+    queue.publish(pipeline)
+    queue.add_many(pipeline, [{"n": n} for n in range(150)])
+    lease(queue, 20)
+    register(queue, "w1")
+    (found,) = signal(queue).phases
+    assert (found.running, found.ahead, found.per_slot, found.slots_used) == (20, 0, 10, 2)
+    assert (found.ready, found.capped) == (110, True)
+    decided = decide(signal(queue), SETTINGS, ScaleState())
+    assert (decided.decision, decided.workers, decided.raw) == ("scale_out", 5, 7)
+
+
 def test_a_large_backlog_is_counted_up_to_one_more_than_all_workers_can_run(queue: Queue) -> None:
     pipeline = clips()
     queue.publish(pipeline)
@@ -147,4 +180,4 @@ def test_a_target_wait_uses_the_measured_durations(queue: Queue) -> None:
     queue.store.write_notes([Note(STATS, note_name(now, "clips", "video", "w1"), body)])
     found = video(queue, ScaleSettings(slots=1, maximum=20, target_wait=0.1))
     assert (found.ready, found.capped, found.run_for) == (40, False, 0.01)
-    assert found.slots_needed(0.1) == 4
+    assert found.more_slots(0.1) == 4

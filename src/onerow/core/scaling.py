@@ -2,7 +2,7 @@
 
 Times are seconds since 1970, because a state is stored as JSON and a simulation has no dates.
 
-Three modes. `leases`: a slot for each running lease and for each task that can start now. `inflight` and `visible`: the
+Three modes. `leases`: a slot for each running task and for each task that can start now. `inflight` and `visible`: the
 formulas of message queues, ceil(visible / slots) plus the messages in flight, or plus a warm pool. In every mode a busy
 worker is kept, and workers go only after the surplus has lasted.
 """
@@ -30,6 +30,8 @@ class PhaseSignal(msgspec.Struct, frozen=True, kw_only=True):
     ready: int = 0  # due and not parked
     soon: int = 0  # due within the next minute
     running: int = 0  # leases
+    ahead: int = 0  # of these: claimed ahead by live workers, and in no slot until one of their slots is free
+    per_slot: int = 1  # tasks that one slot runs together: of a batch
     limit: int | None = None  # of running tasks, over all workers
     startable: int | None = None  # how many more limits per key and rates allow; None: they don't apply
     capped: bool = False  # there may be more than `ready` and `soon`: they were counted up to a bound
@@ -60,14 +62,19 @@ class PhaseSignal(msgspec.Struct, frozen=True, kw_only=True):
             "concurrency" if self.limit is not None and self.limit - self.running <= self.runnable else self.limited_by
         )
 
-    def slots_needed(self, target_wait: float | None) -> int:
-        """Return the slots that this phase needs: one for each lease, and those that start its backlog in time."""
-        more = self.runnable
+    @property
+    def slots_used(self) -> int:
+        """The slots that its leases use: a batch uses one, a task claimed ahead none."""
+        return ceil(max(0, self.running - self.ahead) / self.per_slot)
+
+    def more_slots(self, target_wait: float | None) -> int:
+        """Return how many slots it needs beyond those that it uses, to start its backlog in time."""
+        more = ceil(self.runnable / self.per_slot)
         if target_wait and self.run_for is not None and not self.capped:
-            # Leases that end free their slots: in `target_wait` seconds a slot starts target_wait / run_for tasks.
-            in_time = ceil((self.ready + self.soon) * self.run_for / target_wait)
-            more = min(more, max(0, in_time - self.running))
-        return self.running + more
+            # Leases that end free their slots: in `target_wait` seconds a slot starts target_wait / run_for batches.
+            in_time = ceil(ceil((self.ready + self.soon) / self.per_slot) * self.run_for / target_wait)
+            more = min(more, max(0, in_time - self.slots_used))
+        return more
 
 
 class WorkerSignal(msgspec.Struct, frozen=True):
@@ -103,6 +110,14 @@ class Signal(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def running(self) -> int:
         return sum(phase.running for phase in self.phases)
+
+    @property
+    def slots_used(self) -> int:
+        return sum(phase.slots_used for phase in self.phases)
+
+    def more_slots(self, target_wait: float | None) -> int:
+        """Return how many slots the backlogs of all phases need beyond those that are used."""
+        return sum(phase.more_slots(target_wait) for phase in self.phases)
 
     @property
     def runnable(self) -> int:
@@ -325,14 +340,16 @@ def _need(signal: Signal, settings: ScaleSettings) -> tuple[int, int, str]:
         raw = signal.inflight + backlog_add
         return raw, backlog_add, f"needs {_workers(raw)}: {signal.inflight} in flight + {formula}"
     # Messages that are no rows yet need slots too; nothing is known about their limits.
-    used = sum(phase.slots_needed(settings.target_wait) for phase in signal.phases) + signal.messages_visible
-    more = used - signal.running
+    more = signal.more_slots(settings.target_wait) + signal.messages_visible
+    used = signal.slots_used + more
     need = max(ceil(used / slots), 1 if signal.upkeep else 0)
     # The warm pool adds to the need, not to the busy workers: where tasks spread over many workers, each of them is busy
     # with few slots, and a pool beyond them would grow until the maximum.
     raw = max(signal.busy, need + settings.warm_pool)
     held_back = signal.ready + signal.soon - signal.runnable
-    text = f"needs {_workers(raw)}: max({signal.busy} busy, ceil(({signal.running} running + {more} to start) / {slots} slots) = {ceil(used / slots)}{warm})"
+    text = f"needs {_workers(raw)}: max({signal.busy} busy, ceil(({signal.slots_used} running + {more} to start) / {slots} slots) = {ceil(used / slots)}{warm})"
+    if signal.running > signal.slots_used:
+        text += f"; {signal.running} leases use {signal.slots_used} slots"
     if held_back > 0:
         text += f"; {held_back} of {signal.ready + signal.soon} waiting tasks can't run now ({_reasons(signal)})"
     if signal.upkeep and not used:

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
+from math import ceil
 
 from onerow.core.errors import UnknownName
 from onerow.core.filters import Filter
@@ -47,10 +48,11 @@ def read_signal(
     if len(leases) == _MOST_LEASES:
         counts = store.count(Filter(statuses=frozenset({PROCESSING})))
         running = Counter({(line.pipeline, line.phase): line.count for line in counts})
-    reader = _Reader(store, definitions.load_controls(store), settings, now, running, outcomes or {})
+    workers = roll(store.notes(WORKER), [], now)
+    ahead = _ahead(workers, leases, plans)
+    reader = _Reader(store, definitions.load_controls(store), settings, now, running, ahead, outcomes or {})
     with_code = [(pipeline, phase) for pipeline, phase in places if phase.has_code]
     ready = set(store.ready({(pipeline, phase.name) for pipeline, phase in with_code}, now + SOON))
-    workers = roll(store.notes(WORKER), [], now)
     return Signal(
         at=now.timestamp(),
         phases=tuple(reader.phase(*place, has_due=(place[0], place[1].name) in ready) for place in with_code),
@@ -91,6 +93,7 @@ class _Reader:
         settings: ScaleSettings,
         now: datetime,
         running: Mapping[tuple[str, str], int],
+        ahead: Mapping[tuple[str, str], int],
         outcomes: Mapping[tuple[str, str], Outcomes],
     ) -> None:
         self._store = store
@@ -98,6 +101,7 @@ class _Reader:
         self._settings = settings
         self._now = now
         self._running = running
+        self._ahead = ahead
         self._outcomes = outcomes
         self._rates = Rates(store)
 
@@ -107,7 +111,7 @@ class _Reader:
         limit, per_key = self._controls.limits_of(pipeline, phase)
         running = sum(self._running.get((pipeline, name), 0) for name in phase.names)
         run_for = self._run_for(pipeline, phase)
-        bound = self._bound(run_for)
+        bound = self._bound(run_for, phase.batch_size)
         due = all_soon = 0
         if has_due:
             due = self._claimable(pipeline, phase.name, bound, self._now)
@@ -119,6 +123,8 @@ class _Reader:
             ready=due,
             soon=max(0, all_soon - due),
             running=running,
+            ahead=sum(self._ahead.get((pipeline, name), 0) for name in phase.names),
+            per_slot=phase.batch_size,
             limit=limit,
             startable=startable,
             limited_by=by,
@@ -128,17 +134,18 @@ class _Reader:
             oldest_for=self._oldest_for(pipeline, phase.name) if due else None,
         )
 
-    def _bound(self, run_for: float | None) -> int:
+    def _bound(self, run_for: float | None, per_slot: int) -> int:
         """Return up to how many due tasks are worth counting."""
         most, target = self._settings.most_slots, self._settings.target_wait
-        if not target or not run_for:
-            return most
-        return max(most, min(_MOST_COUNTED, int(most * target / run_for) + 1))
+        count = most * per_slot
+        if target and run_for:
+            count = max(count, int(count * target / run_for) + 1)
+        return max(most, min(_MOST_COUNTED, count))
 
     def _startable(self, pipeline: str, phase: PhasePlan, per_key: int | None, waiting: int) -> tuple[int | None, str]:
         startable, by = None, ""
         if per_key is not None and waiting:
-            most = self._settings.most_slots
+            most = self._bound(None, phase.batch_size)
             found = self._claimable(pipeline, phase.name, most, self._now + SOON, key_slots=per_key)
             # As many as are worth counting: there may be more.
             startable, by = (None, "") if found >= most else (found, "key")
@@ -165,6 +172,25 @@ class _Reader:
             return None
         millis = sum(middle(number) * count for number, count in found.run.items())
         return max(millis / total, 1.0) / 1000
+
+
+def _ahead(
+    lines: Sequence[WorkerLine], leases: Sequence[LeaseRecord], plans: Mapping[str, Plan]
+) -> Mapping[tuple[str, str], int]:
+    """Return by phase the leases that live workers hold beyond their slots: short tasks, claimed ahead."""
+    per_slot = {
+        (plan.name, n): phase.batch_size for plan in plans.values() for phase in plan.phases for n in phase.names
+    }
+    free = {line.name: line.concurrency for line in lines if line.alive and not line.puller and line.concurrency > 0}
+    held = Counter((lease.leased_by, (lease.pipeline, lease.phase)) for lease in leases if lease.leased_by in free)
+    for (worker, phase), count in held.items():
+        free[worker] -= ceil(count / per_slot.get(phase, 1))
+    ahead: Counter[tuple[str, str]] = Counter()
+    for (worker, phase), count in held.most_common():
+        if free[worker] < 0 and per_slot.get(phase, 1) == 1:  # only a free slot claims a batch
+            ahead[phase] += min(count, -free[worker])
+            free[worker] += count
+    return ahead
 
 
 def _workers(

@@ -99,8 +99,7 @@ def _need_of(worker: Worker, views: Views, settings: ScaleSettings) -> Need:
     if not (scope := known.intersection(served_names(worker))):
         return Need(0, 0, 0)
     signal = views.scale_signal(settings, scope)
-    slots = sum(phase.slots_needed(settings.target_wait) for phase in signal.phases)
-    return Need(slots - signal.running, signal.running, signal.upkeep)
+    return Need(signal.more_slots(settings.target_wait), signal.slots_used, signal.upkeep)
 
 
 def _sign_of(worker: Worker, need: Need | None) -> bytes:

@@ -25,8 +25,8 @@ _SILENT_AT_START = 120.0
 class Need(NamedTuple):
     """The work that a worker read from the store, for the decision about the number of processes."""
 
-    to_start: int
-    running: int
+    to_start: int  # slots
+    running: int  # slots
     upkeep: int
 
 
