@@ -10,6 +10,8 @@ from onerow import Queue
 from onerow.core.errors import BadInput, ScalingUnavailable
 from onerow.core.scaling import ScaleSettings, ScaleState
 from onerow.engine.control import notes
+from onerow.engine.control.definitions import WORKER
+from onerow.ports import Note
 from onerow.scaling import Scaler
 from onerow.scaling.aws_client import AwsClient
 from onerow.scaling.aws_lambda import VARIABLES, handler, scale, settings_of, with_scale_result
@@ -54,6 +56,39 @@ def test_a_group_grows_with_the_work_up_to_its_own_maximum(group: Any, queue: Qu
     assert desired(group) == 5  # MaxSize, which AWS would enforce and moto does not
     decision = scaler.decide()
     assert (decision.decision, scaler.apply(decision), desired(group)) == ("at_max", False, 5)
+
+
+@pytest.mark.parametrize(
+    "sizes, wanted, tasks, running, asked",
+    [
+        ((0, 5, 0), (0, 8), 100, 0, 5),
+        ((3, 5, 3), (0, 1), 0, 0, None),  # the group's minimum is above our maximum
+        ((3, 5, 3), (0, 2), 100, 0, None),
+        ((0, 3, 0), (5, 8), 0, 0, 3),  # our minimum is above the group's maximum
+        ((0, 0, 0), (0, 8), 100, 0, None),  # the group may have none
+        ((0, 0, 0), (2, 8), 0, 0, None),
+        ((0, 1, 1), (0, 8), 3, 3, None),  # more are busy than the group may have
+    ],
+)
+def test_a_group_is_never_asked_for_a_size_that_it_does_not_allow(
+    group: Any, queue: Queue, sizes: Any, wanted: Any, tasks: int, running: int, asked: int | None
+) -> None:
+    least, most, count = sizes
+    group.update_auto_scaling_group(AutoScalingGroupName="encoders", MinSize=least, MaxSize=most, DesiredCapacity=count)
+    queue.add_many("clips", [{"n": n} for n in range(tasks)])
+    for number in range(running):
+        body = {"concurrency": 2, "phases": [["clips", "video"]]}
+        assert queue.store.write_notes([Note(WORKER, f"w{number}", body)]) == [True]
+        lease(queue, 1, f"w{number}")
+    settings = replace(SETTINGS, minimum=wanted[0], maximum=wanted[1])
+    scaler = Scaler(queue, settings, target=open_target("asg:encoders"))
+    decision = scaler.decide()
+    assert least <= decision.workers <= most
+    assert scaler.apply(decision) is (asked is not None)
+    assert desired(group) == (count if asked is None else asked)
+    again = scaler.decide()
+    assert (again.workers, scaler.apply(again)) == (desired(group), False)
+    assert again.state == decision.state or asked is not None  # the same again changes nothing
 
 
 def test_a_group_shrinks_after_the_surplus_has_lasted_and_its_state_is_in_the_store(group: Any, queue: Queue) -> None:

@@ -4,6 +4,7 @@ import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import boto3
@@ -76,7 +77,30 @@ def test_outside_of_a_task_the_error_says_what_is_missing(monkeypatch: pytest.Mo
         TaskProtection()
 
 
-def test_an_instance_protects_itself_in_its_group(aws: str) -> None:
+@pytest.mark.parametrize(
+    "answer",
+    [
+        (200, b"<html>not JSON</html>"),
+        (200, b"[]"),
+        (200, {}),
+        (200, {"protection": None}),
+        (200, {"protection": {"TaskArn": ARN}}),
+        (200, {"failure": "no object"}),
+        (500, b"\xff"),
+        (204, b""),
+    ],
+    ids=str,
+)
+def test_an_odd_answer_of_the_agent_is_an_error_that_says_so(answer: Answer) -> None:
+    agent = Agent()
+    agent.fails = answer
+    with agent.serving() as url, pytest.raises(ScalingUnavailable):
+        TaskProtection(url).set(True)
+
+
+@pytest.fixture
+def instance(aws: str) -> Iterator[tuple[Any, str]]:
+    """An instance in a group: its client and its id."""
     client = boto3.client("autoscaling")
     client.create_launch_configuration(LaunchConfigurationName="lc", ImageId="ami-12c6146b", InstanceType="t3.micro")
     client.create_auto_scaling_group(
@@ -84,27 +108,82 @@ def test_an_instance_protects_itself_in_its_group(aws: str) -> None:
         AvailabilityZones=["eu-central-1a"],
     )  # fmt: skip
     (group,) = client.describe_auto_scaling_groups()["AutoScalingGroups"]
-    instance = group["Instances"][0]["InstanceId"]
+    yield client, group["Instances"][0]["InstanceId"]
+    client.close()
 
-    def metadata(method: str, path: str, headers: dict[str, str], body: bytes) -> Answer:
-        """Answer as the instance metadata service, version 2."""
+
+@contextmanager
+def metadata_of(instance: str, region: str = "eu-central-1") -> Iterator[str]:
+    """Serve the instance metadata service, version 2."""
+    values = {"/latest/meta-data/instance-id": instance, "/latest/meta-data/placement/region": region}
+
+    def answer(method: str, path: str, headers: dict[str, str], body: bytes) -> Answer:
         if (method, path) == ("PUT", "/latest/api/token"):
             return 200, b"token" if "x-aws-ec2-metadata-token-ttl-seconds" in headers else b""
         if headers.get("x-aws-ec2-metadata-token") != "token":
             return 401, b""
-        return (200, instance.encode()) if path == "/latest/meta-data/instance-id" else (404, b"")
+        return (200, values[path].encode()) if path in values else (404, b"")
 
-    def protected() -> bool:
-        (found,) = client.describe_auto_scaling_instances(InstanceIds=[instance])["AutoScalingInstances"]
-        return bool(found["ProtectedFromScaleIn"])
+    with serving(answer) as url:
+        yield url
 
-    with serving(metadata) as url:
+
+def is_protected(client: Any, instance: str) -> bool:
+    (found,) = client.describe_auto_scaling_instances(InstanceIds=[instance])["AutoScalingInstances"]
+    return bool(found["ProtectedFromScaleIn"])
+
+
+def test_an_instance_protects_itself_in_its_group(instance: tuple[Any, str]) -> None:
+    with metadata_of(instance[1]) as url:
         protection = InstanceProtection(AwsClient("autoscaling"), url)
         protection.set(True)
-        assert protected()
+        assert is_protected(*instance)
         protection.set(False)
-        assert not protected()
+        assert not is_protected(*instance)
+
+
+def test_an_instance_whose_protection_was_taken_away_sets_it_again(instance: tuple[Any, str]) -> None:
+    client, name = instance
+    said = list[str]()
+    with metadata_of(name) as url:
+        protector = Protector(InstanceProtection(AwsClient("autoscaling"), url), lambda: 1, said.append)
+        protector.tick(0.0)
+        client.set_instance_protection(InstanceIds=[name], AutoScalingGroupName="encoders", ProtectedFromScaleIn=False)
+        protector.tick(60.0)
+        protector.tick(180.0)
+    assert (is_protected(client, name), said) == (True, [])
+
+
+@pytest.mark.parametrize("variable", ["AWS_REGION", "AWS_DEFAULT_REGION", None])
+def test_the_region_is_the_environments_or_else_that_of_the_instance(
+    aws: str, variable: str | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
+    for name in ("AWS_REGION", "AWS_DEFAULT_REGION"):
+        monkeypatch.delenv(name, raising=False)
+    if variable:
+        monkeypatch.setenv(variable, "eu-west-3")
+    with metadata_of("i-1", "ap-northeast-2") as url:
+        monkeypatch.setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", url)
+        client = AwsClient("sqs")
+        queue = client.call("create_queue", QueueName="where")["QueueUrl"]
+        names = ["QueueArn"]
+        arn = client.call("get_queue_attributes", QueueUrl=queue, AttributeNames=names)["Attributes"]["QueueArn"]
+    assert arn.split(":")[3] == ("eu-west-3" if variable else "ap-northeast-2")
     client.close()
+
+
+def test_without_any_region_the_error_says_what_to_set(
+    aws: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
+    for name in ("AWS_REGION", "AWS_DEFAULT_REGION"):
+        monkeypatch.delenv(name, raising=False)
+    with serving(lambda *asked: (404, b"")) as url:
+        monkeypatch.setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", url)
+        with pytest.raises(BadInput) as found:
+            AwsClient("sqs").call("list_queues")
+    assert "AWS_REGION" in (found.value.fix or "")
 
 
 class Recorder:
@@ -113,11 +192,11 @@ class Recorder:
     def __init__(self, renew_after: float | None = None) -> None:
         self.renew_after = renew_after
         self.set_to: list[bool] = []
-        self.fails = False
+        self.fails: Exception | None = None
 
     def set(self, protected: bool) -> None:
-        if self.fails:
-            raise ScalingUnavailable("throttled")
+        if self.fails is not None:
+            raise self.fails
         self.set_to.append(protected)
 
 
@@ -141,13 +220,37 @@ def test_protection_follows_the_work() -> None:
     for now in (50.0, 649.0, 650.0, 700.0):
         protector.tick(now)
     assert recorder.set_to == [False, True, False, True, True]  # renewed once
-    recorder.fails, running = True, 0
+    recorder.fails, running = ScalingUnavailable("throttled"), 0
     protector.tick(800.0)
     protector.tick(801.0)
     assert said == ["scale-in protection could not be given up: throttled"]
-    recorder.fails = False
+    recorder.fails = None
     protector.tick(806.0)
     assert recorder.set_to[-1] is False
+
+
+@pytest.mark.parametrize("error", [ScalingUnavailable("x"), BadInput("no region"), KeyError("x"), RecursionError("x")])
+def test_no_error_ends_the_renewal(error: Exception) -> None:
+    said = list[str]()
+    recorder = Recorder(renew_after=600.0)
+    recorder.fails = error
+    protector = Protector(recorder, lambda: 1, said.append)
+    protector.tick(0.0)
+    recorder.fails = None
+    protector.tick(6.0)
+    assert (recorder.set_to, len(said)) == ([True], 1)
+
+
+def test_a_protection_whose_answer_was_lost_is_given_up() -> None:
+    running = 0
+    recorder = Recorder()
+    protector = Protector(recorder, lambda: running, lambda line: None)
+    protector.tick(0.0)
+    running, recorder.fails = 1, ScalingUnavailable("timed out")
+    protector.tick(10.0)  # AWS may have set it
+    running, recorder.fails = 0, None
+    protector.tick(40.0)
+    assert recorder.set_to == [False, False]
 
 
 def test_the_protector_gives_it_up_at_the_end() -> None:

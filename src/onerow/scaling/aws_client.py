@@ -1,8 +1,11 @@
 """boto3 clients whose exceptions become ScalingUnavailable."""
 
+import os
+from importlib.util import find_spec
 from typing import Any
 
 from onerow.core.errors import BadInput, ScalingUnavailable
+from onerow.scaling.local_endpoints import instance_metadata
 
 
 class AwsClient:
@@ -32,18 +35,20 @@ class AwsClient:
             raise ScalingUnavailable(f"{self._service}: {error}") from error
         return answer
 
+    def check_installed(self) -> None:
+        """Raise BadInput if boto3 is missing."""
+        if find_spec("boto3") is None:
+            raise BadInput(
+                "scaling on AWS needs boto3", fix="install it with: pip install 'onerow[aws]'", field="apply"
+            )
+
     def _open(self) -> Any:
         if self._client is None:
-            try:
-                import boto3
-                from botocore.config import Config
-                from botocore.exceptions import BotoCoreError
-            except ModuleNotFoundError as error:
-                raise BadInput(
-                    f"scaling on AWS needs {error.name}",
-                    fix="install it with: pip install 'onerow[aws]'",
-                    field="apply",
-                ) from None
+            self.check_installed()
+            from boto3.session import Session
+            from botocore.config import Config
+            from botocore.exceptions import BotoCoreError
+
             config = Config(
                 retries={"mode": "standard", "total_max_attempts": 3},
                 connect_timeout=5,
@@ -51,8 +56,13 @@ class AwsClient:
                 user_agent_extra="onerow",
             )
             try:
-                self._client = boto3.session.Session(region_name=self._region).client(
-                    self._service, endpoint_url=self._endpoint, config=config
+                # boto3 reads AWS_DEFAULT_REGION and the profile; ECS, Lambda and other SDKs have AWS_REGION.
+                session = Session(region_name=self._region or os.environ.get("AWS_REGION") or None)
+                self._client = session.client(
+                    self._service,
+                    region_name=session.region_name or _instance_region(),
+                    endpoint_url=self._endpoint,
+                    config=config,
                 )
             except BotoCoreError as error:
                 raise BadInput(
@@ -67,3 +77,13 @@ class AwsClient:
         client, self._client = self._client, None
         if client is not None:
             client.close()
+
+
+def _instance_region() -> str | None:
+    """Return the region of this EC2 instance; None elsewhere."""
+    if os.environ.get("AWS_EC2_METADATA_DISABLED", "").lower() == "true":
+        return None
+    try:
+        return instance_metadata("placement/region")
+    except ScalingUnavailable:
+        return None

@@ -3,27 +3,24 @@
 import json
 import os
 import threading
-import urllib.error
-import urllib.request
 from collections.abc import Callable
 from time import monotonic
 from typing import Any, Protocol
 
 from onerow.core.errors import BadInput, ScalingUnavailable
 from onerow.scaling.aws_client import AwsClient
+from onerow.scaling.local_endpoints import TIMEOUT, instance_metadata, request
 
 AGENT = "ECS_AGENT_URI"
 """The environment variable by which the ECS agent names its endpoint to the containers of a task."""
-METADATA = "AWS_EC2_METADATA_SERVICE_ENDPOINT"
 KINDS = ("asg", "ecs")
 
-_METADATA_DEFAULT = "http://169.254.169.254"
 _MINUTES = 60  # the protection of an ECS task ends by itself after this time, so that a frozen task can be ended
-_RENEW_AFTER = 600.0  # seconds
+_RENEW_TASK_AFTER = 600.0  # seconds
+_RENEW_INSTANCE_AFTER = 120.0  # an operator or an instance refresh may take the protection away
 _IDLE_FOR = 15.0  # seconds without work before the protection is given up; a call per task would be throttled
 _RETRY_AFTER = 5.0
 _LOOK_EVERY = 0.5
-_TIMEOUT = 5.0
 
 
 class Protection(Protocol):
@@ -40,39 +37,36 @@ class Protection(Protocol):
 class InstanceProtection:
     """This EC2 instance, in its Auto Scaling group."""
 
-    renew_after = None
+    renew_after = _RENEW_INSTANCE_AFTER
 
     def __init__(self, client: AwsClient, metadata: str | None = None) -> None:
         self._client = client
-        self._metadata = (metadata or os.environ.get(METADATA) or _METADATA_DEFAULT).rstrip("/")
+        self._metadata = metadata
         self._where: tuple[str, str] | None = None  # instance, group
 
     def set(self, protected: bool) -> None:
-        instance, group = self._find()
+        instance, group = self._where or self._find()
+        self._where = None  # if AWS refuses, the instance may be in another group now
         self._client.call(
             "set_instance_protection",
             InstanceIds=[instance],
             AutoScalingGroupName=group,
             ProtectedFromScaleIn=protected,
         )
+        self._where = instance, group
 
     def _find(self) -> tuple[str, str]:
-        if self._where is None:
-            lifetime = {"X-aws-ec2-metadata-token-ttl-seconds": "60"}
-            token = _request("PUT", f"{self._metadata}/latest/api/token", headers=lifetime).decode()
-            headers = {"X-aws-ec2-metadata-token": token}
-            instance = _request("GET", f"{self._metadata}/latest/meta-data/instance-id", headers=headers).decode()
-            found = self._client.call("describe_auto_scaling_instances", InstanceIds=[instance])
-            if not found["AutoScalingInstances"]:
-                raise ScalingUnavailable(f"instance {instance} is in no Auto Scaling group")
-            self._where = instance, found["AutoScalingInstances"][0]["AutoScalingGroupName"]
-        return self._where
+        instance = instance_metadata("instance-id", self._metadata)
+        found = self._client.call("describe_auto_scaling_instances", InstanceIds=[instance])
+        if not found["AutoScalingInstances"]:
+            raise ScalingUnavailable(f"instance {instance} is in no Auto Scaling group")
+        return instance, found["AutoScalingInstances"][0]["AutoScalingGroupName"]
 
 
 class TaskProtection:
     """This ECS task, through the endpoint of the ECS agent."""
 
-    renew_after = _RENEW_AFTER
+    renew_after = _RENEW_TASK_AFTER
 
     def __init__(self, agent: str | None = None) -> None:
         found = agent or os.environ.get(AGENT)
@@ -88,18 +82,31 @@ class TaskProtection:
         body: dict[str, Any] = {"ProtectionEnabled": protected}
         if protected:
             body["ExpiresInMinutes"] = _MINUTES
-        answer = json.loads(_request("PUT", self._url, body=json.dumps(body).encode()))
-        problem = answer.get("failure") or answer.get("error")
-        if problem or answer.get("protection", {}).get("ProtectionEnabled") is not protected:
-            problem = problem or {}
+        content = request("PUT", self._url, body=json.dumps(body).encode())
+        try:
+            answer = json.loads(content)
+        except ValueError:
+            raise ScalingUnavailable(f"the ECS agent answered {content[:200]!r}") from None
+        problem = _part(answer, "failure") or _part(answer, "error")
+        if problem or _part(answer, "protection").get("ProtectionEnabled") is not protected:
             reason = problem.get("Reason") or problem.get("Code") or "no protection in the answer"
             raise ScalingUnavailable(
                 f"the ECS agent: {reason}: {problem.get('Detail') or problem.get('Message') or ''}"
             )
 
 
+def _part(answer: Any, name: str) -> dict[str, Any]:
+    found = answer.get(name) if isinstance(answer, dict) else None
+    return found if isinstance(found, dict) else {}
+
+
 def open_protection(kind: str) -> Protection:
-    return InstanceProtection(AwsClient("autoscaling")) if kind == "asg" else TaskProtection()
+    """Return the protection of this machine; raise BadInput if what it needs is not installed or not there."""
+    if kind == "ecs":
+        return TaskProtection()
+    client = AwsClient("autoscaling")
+    client.check_installed()
+    return InstanceProtection(client)
 
 
 class Protector:
@@ -120,7 +127,7 @@ class Protector:
     def close(self) -> None:
         """Stop, and give the protection up: the work has ended or was handed back."""
         self._stopping.set()
-        self._thread.join(3 * _TIMEOUT)
+        self._thread.join(3 * TIMEOUT)
         if self._protected is not False:
             self._set(False, monotonic())
 
@@ -137,7 +144,8 @@ class Protector:
     def _set(self, protected: bool, now: float) -> None:
         try:
             self._protection.set(protected)
-        except ScalingUnavailable as error:
+        except Exception as error:  # whatever was answered: this thread must live as long as the work does
+            self._protected = None  # the call may have succeeded, and only its answer was lost
             self._retry_at = now + _RETRY_AFTER
             self._say(f"scale-in protection could not be {'set' if protected else 'given up'}: {error}")
         else:
@@ -146,21 +154,3 @@ class Protector:
     def _run(self) -> None:
         while not self._stopping.wait(_LOOK_EVERY):
             self.tick(monotonic())
-
-
-def _request(method: str, url: str, *, headers: dict[str, str] | None = None, body: bytes | None = None) -> bytes:
-    request = urllib.request.Request(url, data=body, method=method, headers=dict(headers or {}))
-    if body is not None:
-        request.add_header("Content-Type", "application/json")
-    # No proxy: these addresses are local to the machine.
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    try:
-        with opener.open(request, timeout=_TIMEOUT) as answer:
-            content: bytes = answer.read(65_536)
-            return content
-    except urllib.error.HTTPError as error:
-        with error:
-            detail = error.read(2_000).decode(errors="replace")
-        raise ScalingUnavailable(f"{url}: {error.code} {detail}".strip()) from None
-    except (OSError, ValueError) as error:
-        raise ScalingUnavailable(f"{url}: {error}") from None

@@ -6,7 +6,7 @@ from typing import NamedTuple, Protocol
 import msgspec
 from msgspec.structs import replace
 
-from onerow.core.scaling import Decision, ScaleSettings, ScaleState, decide
+from onerow.core.scaling import Decision, Outcome, ScaleSettings, ScaleState, decide
 from onerow.engine.control import notes
 from onerow.engine.queue.queue import Queue
 from onerow.engine.views import Views
@@ -19,9 +19,14 @@ SCALE = "scale"
 class Bounds(NamedTuple):
     """What a target has now: its wanted number of workers, and its own minimum and maximum if it has them."""
 
-    current: int
+    current: int | None
     minimum: int | None = None
     maximum: int | None = None
+
+    def within(self, workers: int) -> int:
+        """Return the nearest number of workers that the target allows."""
+        most = workers if self.maximum is None else min(workers, self.maximum)
+        return max(most, self.minimum or 0)
 
 
 class Target(Protocol):
@@ -64,16 +69,26 @@ class Scaler:
 
     def decide(self, state: ScaleState | None = None) -> Decision:
         """Return the decision of this moment; nothing is applied or stored. state: else the stored one."""
-        settings, current = self.settings, None
+        settings, bounds = self.settings, Bounds(None)
         if self._target is not None:
-            current, minimum, maximum = self._target.bounds()
-            least = settings.minimum if minimum is None else max(settings.minimum, minimum)
-            most = settings.maximum if maximum is None else min(settings.maximum, maximum)
-            settings = replace(settings, minimum=min(least, most), maximum=max(1, most))
+            bounds = self._target.bounds()
+            most = max(1, bounds.within(settings.maximum))
+            settings = replace(settings, minimum=min(bounds.within(settings.minimum), most), maximum=most)
         signal = self._views.scale_signal(settings, self._scope)
         visible, inflight = self._messages() if self._messages is not None else (0, 0)
-        signal = replace(signal, current=current, messages_visible=visible, messages_inflight=inflight)
-        return decide(signal, settings, self._stored() if state is None else state)
+        signal = replace(signal, current=bounds.current, messages_visible=visible, messages_inflight=inflight)
+        decision = decide(signal, settings, self._stored() if state is None else state)
+        allowed = bounds.within(decision.workers)
+        if allowed == decision.workers:
+            return decision
+        # More workers are busy than the group may have, or it may have none: AWS would refuse any other size.
+        outcome: Outcome = decision.decision
+        state = decision.state
+        if allowed == signal.count:
+            outcome = "at_max"
+            state = replace(state, scaled_out_at=decision.before.scaled_out_at)
+        why = f"{decision.why} The group itself allows {allowed}."
+        return replace(decision, decision=outcome, workers=allowed, why=why, state=state)
 
     def apply(self, decision: Decision) -> bool:
         """Set the target to the decision and store its state; return whether the target changed."""
