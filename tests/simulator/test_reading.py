@@ -60,6 +60,19 @@ def test_the_time_of_a_claim_is_read(tmp_path: Path) -> None:
         ("count = 2", "count = 2\n[scaling]\nmaximum = 1\nminimum = 2", "scaling.maximum: maximum 1 is below", "raise"),
         ("count = 2", "count = 2\n[scaling]\nmin = 2", "scaling.min: is not a key here", "did you mean 'minimum'?"),
         ("[arrivals]", 'period = "1ms"\n[arrivals]', "period: makes more than 10,000 periods", "make it longer"),
+        ('rate = "1/s"', 'rate = "1/s"\nfile = "a.csv"', "arrivals: 'rate' and 'file' exclude each other", "remove one"),
+        ('rate = "1/s"', "file = 'a.csv'\ncurve = [1]", "arrivals: 'curve' and 'file' exclude each other", "remove one"),
+        ('takes = "1s"', 'takes = { p50 = "1s", p95 = "2s", p99 = "3s" }', "phases[0].takes: 'p95' and 'p99' exclude", ""),
+        ('takes = "1s"', 'takes = { file = "a.csv", p50 = "2s" }', "phases[0].takes: 'p50' and 'file' exclude", "remove"),
+        ("[arrivals]", "keys = []\n[arrivals]", "keys: must be a number of keys, or a list with their weights", ""),
+        ('rate = "1/s"', 'rate = "20000/s"', "arrivals: are about 1,728,000,000 tasks, and 1,000,000,000", "make 'lasts'"),
+        (
+            'rate = "1/s"',
+            f'rate = "20000/s"\ncurve = {[0] * 8 + [1] * 16}',
+            "arrivals: are about 1,152,000,000 tasks, and 1,000,000,000",
+            "make 'lasts'",
+        ),
+        ("[arrivals]", 'lasts = "36500d"\n[arrivals]', "arrivals: are about 3,153,600,000 tasks", "make 'lasts' shorter"),
     ],
 )  # fmt: skip
 def test_a_mistake_is_reported_with_the_path_of_its_key(
@@ -114,6 +127,58 @@ def test_recorded_counts_are_spread_over_their_intervals(tmp_path: Path) -> None
     assert [period.arrived for period in result.periods[:3]] == [100, 10, 0]
 
 
+def test_a_free_slot_may_take_a_task_at_once(tmp_path: Path) -> None:
+    assert read_plan(written(tmp_path, GOOD + 'claims_in = "0s"\n')).workers.claims_in == timedelta(0)
+
+
+def test_tasks_may_arrive_at_the_same_recorded_time(tmp_path: Path) -> None:
+    (tmp_path / "arrivals.csv").write_text("at\n0\n1\n1\n", encoding="utf-8")
+    plan = read_plan(written(tmp_path, GOOD.replace('rate = "1/s"', 'file = "arrivals.csv"')))
+    assert plan.arrivals.times == (0, 1000, 1000)
+
+
+def test_the_kind_of_arrivals_at_recorded_times_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "arrivals.csv").write_text("at\n0\n1\n", encoding="utf-8")
+    path = written(tmp_path, GOOD.replace('rate = "1/s"', 'kind = "constant"\nfile = "arrivals.csv"'))
+    with pytest.raises(BadInput, match=r"arrivals.kind: the tasks arrive at the times in arrivals.csv") as raised:
+        read_plan(path)
+    assert "add a column 'count'" in raised.value.fix
+
+
+def test_a_record_of_too_many_tasks_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "arrivals.csv").write_text("at,count\n0,1e11\n60,1\n", encoding="utf-8")
+    with pytest.raises(BadInput, match="arrivals: are about 100,000,000,001 tasks, and 1,000,000,000 are the most"):
+        read_plan(written(tmp_path, GOOD.replace('rate = "1/s"', 'file = "arrivals.csv"')))
+
+
+def test_counts_of_durations_may_be_shares(tmp_path: Path) -> None:
+    (tmp_path / "times.csv").write_text("seconds,count\n1,0.25\n2,0.75\n", encoding="utf-8")
+    table = read_plan(written(tmp_path, GOOD.replace('"1s"', '{ file = "times.csv" }'))).phases[0].takes.table
+    assert {value: table.count(value) / len(table) for value in set(table)} == {1000: 0.25, 2000: 0.75}
+
+
+@pytest.mark.parametrize(
+    "text, message, fix",
+    [
+        ("", "times.csv is empty", "'seconds'"),
+        ("seconds\n0,5\n", "times.csv, line 2: has more values than the first line has columns", "decimal point"),
+        ('seconds\n"0,5"\n', "times.csv, line 2: '0,5' is not a number of 0 or more", "decimal point"),
+        ("seconds,count\n1\n", "times.csv, line 2: has fewer values than the first line has columns", ""),
+        ("seconds,count\n1,0\n", "times.csv has no durations", ""),
+        ("seconds,seconds\n1,2\n", "times.csv has the column 'seconds' twice", "remove one"),
+    ],
+)
+def test_a_mistake_in_measured_times_is_reported_with_its_line(
+    tmp_path: Path, text: str, message: str, fix: str
+) -> None:
+    (tmp_path / "times.csv").write_text(text, encoding="utf-8")
+    path = written(tmp_path, GOOD.replace('"1s"', '{ file = "times.csv" }'))
+    with pytest.raises(BadInput) as raised:
+        read_plan(path)
+    assert f"phases[0].takes.file: {message}" in str(raised.value)
+    assert fix in raised.value.fix
+
+
 @pytest.mark.parametrize(
     "text, message",
     [
@@ -123,6 +188,16 @@ def test_recorded_counts_are_spread_over_their_intervals(tmp_path: Path) -> None
         ("at\n5\n3\n", "arrivals.csv, line 3: the time is before that of the line above it"),
         ("at\nsoon\n", "arrivals.csv, line 2: 'soon' is not a time"),
         ("at,count\n0,many\n1,1\n", "arrivals.csv, line 2: 'many' is not a number of 0 or more"),
+        ("", "arrivals.csv is empty"),
+        ("\n", "arrivals.csv is empty"),
+        ("at\n0,5\n1,5\n", "arrivals.csv, line 2: has more values than the first line has columns"),
+        ("at;count\n0;5\n1;5\n", "arrivals.csv has no column 'at'"),
+        ('at\n"0,5"\n', "arrivals.csv, line 2: '0,5' is not a time"),
+        ("at\n1e308\n", "arrivals.csv, line 2: '1e308' is not a time"),
+        ("at,count\n0,1\n5,2\n5,3\n", "arrivals.csv, line 4: the time is that of the line above it"),
+        ("at,count\n0,1\n0,2\n5,3\n", "arrivals.csv, line 3: the time is that of the line above it"),
+        ("at\n2026-03-02T08:00:00\n", "arrivals.csv, line 2: '2026-03-02T08:00:00' has no time zone"),
+        ("at\n5\n2026-03-02T08:00:00Z\n", "arrivals.csv, line 3: has an ISO time, but the first row has seconds"),
     ],
 )
 def test_a_mistake_in_a_record_is_reported_with_its_line(tmp_path: Path, text: str, message: str) -> None:

@@ -1,5 +1,6 @@
 """When tasks arrive: evenly or at random (Poisson) in segments of time with their own rates, or at recorded times."""
 
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from itertools import takewhile
 from math import log
@@ -34,6 +35,17 @@ class Arrivals(msgspec.Struct, frozen=True, kw_only=True):
             return takewhile(lambda at: at < end, self.times)
         segments = self._segments(end)
         return _poisson(segments, random) if self.random else _even(segments)
+
+    def expected(self, end: int) -> float:
+        """Return about how many tasks arrive before `end`."""
+        if self.times is not None:
+            return bisect_left(self.times, end)
+        # A curve repeats every day: a plan of many years has too many minutes to add up.
+        days, rest = divmod(end, _DAY) if self.curve else (0, end)
+        one_day, last = (
+            sum((stop - start) * rate for start, stop, rate in self._segments(until)) for until in (_DAY, rest)
+        )
+        return days * one_day + last
 
     def _segments(self, end: int) -> Iterator[Segment]:
         if self.rate is None:

@@ -145,8 +145,11 @@ class FastPath:
                     fails = failures > 0.0 and chance() < failures
                     heappush(heap, (now + draw(), ENDED, serial, task, free.popleft(), fails, key))
                     serial += 1
-                if waiting and len(waiting) > recorder.most_backlog:
-                    recorder.most_backlog = len(waiting)
+                if waiting:
+                    if len(waiting) > recorder.most_backlog:
+                        recorder.most_backlog = len(waiting)
+                    if not free:
+                        recorder.lacked_slots = True
             else:
                 for run_at, task, key in self._admitted(now):
                     waited = bucket(now - run_at)
@@ -154,7 +157,10 @@ class FastPath:
                     fails = failures > 0.0 and chance() < failures
                     heappush(heap, (now + draw(), ENDED, serial, task, free.popleft(), fails, key))
                     serial += 1
-                recorder.most_backlog = max(recorder.most_backlog, self._backlog())
+                backlog = self._backlog()
+                recorder.most_backlog = max(recorder.most_backlog, backlog)
+                if backlog and not free:
+                    recorder.lacked_slots = True
             if scale:
                 scale = False
                 self._scale(now)
@@ -297,7 +303,9 @@ class FastPath:
     def _result(self) -> Result:
         plan = self._plan
         still = Counter(bucket(plan.end - run_at) for run_at, _, _ in self._waiting())
-        return self._recorder.result(plan.name, plan.seed, "fast path", plan.end, still)
+        return self._recorder.result(
+            plan.name, plan.seed, "fast path", plan.end, still, reached_maximum=self._fleet.reached_maximum
+        )
 
     def _scale(self, now: int) -> None:
         running: dict[int, int] = {}

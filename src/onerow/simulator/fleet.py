@@ -27,6 +27,7 @@ class Fleet:
         self._paid = 0
         self._paid_until = 0
         self.decisions: list[Decision] = []  # the last one
+        self.reached_maximum = False  # a decision needed more workers
         for _ in range(workers.count):
             self._launch(0, 0)
 
@@ -72,6 +73,7 @@ class Fleet:
         decision = decide(signal, scaling.settings, self._state)
         self._state = decision.state
         self.decisions = [decision]
+        self.reached_maximum |= decision.raw > scaling.settings.maximum
         self.paid(now)
         heappush(self._heap, (now + millis(scaling.every), SCALE))
         for _ in range(decision.workers - current):

@@ -92,6 +92,8 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     most_workers: int  # of the ends of periods
     mean_workers: float  # paid ones
     slots: int  # of each worker
+    lacked_slots: bool  # at some time a task was due and no slot was free
+    reached_maximum: bool  # the scaling decision needed more workers than its maximum
     wait_p50: float | None
     wait_p95: float | None
     wait_p99: float | None
@@ -107,6 +109,7 @@ class Recorder:
         self.counts = Counts()
         self.waits: Waits = {}
         self.most_backlog = 0  # in this period, so far
+        self.lacked_slots = False
         self._all_waits: Waits = {}
         self._cost_per_hour = workers.cost_per_hour
         self._slots = workers.slots
@@ -149,7 +152,9 @@ class Recorder:
         for number, count in waits.items():
             self._all_waits[number] = self._all_waits.get(number, 0) + count
 
-    def result(self, plan: str, seed: int, method: str, end: int, still_waiting: Mapping[int, int]) -> Result:
+    def result(
+        self, plan: str, seed: int, method: str, end: int, still_waiting: Mapping[int, int], *, reached_maximum: bool
+    ) -> Result:
         """Return the outcome; tasks that still wait at the end count with the time that they have waited so far."""
         self._add_to_all(still_waiting)
         periods = self.periods
@@ -166,6 +171,8 @@ class Recorder:
             most_workers=max(each.workers for each in periods),
             mean_workers=round(self._paid / end, 2),
             slots=self._slots,
+            lacked_slots=self.lacked_slots,
+            reached_maximum=reached_maximum,
             wait_p50=self._quantile(self._all_waits, 0.5),
             wait_p95=self._quantile(self._all_waits, 0.95),
             wait_p99=self._quantile(self._all_waits, 0.99),

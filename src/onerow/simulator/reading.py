@@ -20,6 +20,7 @@ from onerow.simulator.recorded import read_arrivals, read_durations
 from onerow.simulator.section import PlanError, Section, number, positive_span, span, text, whole
 
 _MOST_PERIODS = 10_000
+_MOST_TASKS = 1_000_000_000
 
 
 def read_plan(path: Path, measured_plan: SimulatedPlan | None = None) -> SimulatedPlan:
@@ -51,6 +52,12 @@ def _plan(section: Section, path: Path, known: SimulatedPlan | None) -> Simulate
     no_keys: tuple[float, ...] = ()
     keys = section.take("keys", _keys, no_keys)
     arrivals = section.take("arrivals", partial(_arrivals, folder), *(() if known is None else (known.arrivals,)))
+    if (tasks := arrivals.expected(millis(lasts))) > _MOST_TASKS:
+        raise PlanError(
+            "arrivals",
+            f"are about {tasks:,.0f} tasks, and {_MOST_TASKS:,} are the most",
+            fix="make 'lasts' shorter, or let fewer tasks arrive",
+        )
     phases = section.take("phases", partial(_phases, folder), *(() if known is None else (known.phases,)))
     workers, slots = section.take("workers", partial(_workers, folder))
     scaling = section.take("scaling", partial(_scaling, slots), None)
@@ -69,6 +76,8 @@ def _plan(section: Section, path: Path, known: SimulatedPlan | None) -> Simulate
 
 def _keys(value: Any, path: str) -> tuple[float, ...]:
     """A number of equally frequent keys, or a list with the weight of each."""
+    if value == []:
+        raise PlanError(path, "must be a number of keys, or a list with their weights")
     if isinstance(value, list):
         return tuple(number(0.001, 1e9)(each, f"{path}[{place}]") for place, each in enumerate(value))
     return (1.0,) * whole(1, 100_000)(value, path)
@@ -76,9 +85,19 @@ def _keys(value: Any, path: str) -> tuple[float, ...]:
 
 def _arrivals(folder: Path, value: Any, path: str) -> Arrivals:
     section = Section(path, value)
-    random = section.take("kind", _kind, "poisson") == "poisson"
+    section.only_one("rate", "file")
+    section.only_one("curve", "file")
+    kind = section.take("kind", _kind, None)
+    random = kind != "constant"
     if section.has("file"):
-        found = read_arrivals(folder / section.take("file", text), section.path_of("file"), random=random)
+        name = section.take("file", text)
+        found = read_arrivals(folder / name, section.path_of("file"), random=random)
+        if kind and found.times is not None:
+            raise PlanError(
+                section.path_of("kind"),
+                f"the tasks arrive at the times in {name}",
+                fix="remove it, or add a column 'count' to the file",
+            )
     else:
         rate = section.take("rate", lambda given, where: parse_rate(text(given, where), where))
         found = Arrivals(random=random, rate=rate, curve=section.take("curve", _curve, ()))
@@ -154,6 +173,8 @@ def _durations(folder: Path, value: Any, path: str, least: int = 1) -> Durations
     if not isinstance(value, dict):
         return fixed(millis(span(value, path)), least=least)
     section = Section(path, value)
+    section.only_one("p50", "file")
+    section.only_one("p95", "p99", "file")
     if section.has("file"):
         found = measured(read_durations(folder / section.take("file", text), section.path_of("file")))
     else:
@@ -174,7 +195,7 @@ def _workers(folder: Path, value: Any, path: str) -> tuple[Workers, int]:
         count=section.take("count", whole(0, 100_000), -1),
         slots=slots,
         starts_in=section.take("starts_in", partial(_durations, folder, least=0), fixed(0, least=0)),
-        claims_in=section.take("claims_in", positive_span, timedelta(0)),
+        claims_in=section.take("claims_in", span, timedelta(0)),
         dies_every=section.take("dies_every", positive_span, None),
         cost_per_hour=section.take("cost_per_hour", number(0, 1e6), 0.0),
     )

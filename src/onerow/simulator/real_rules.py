@@ -93,6 +93,8 @@ class RealRules:
             while self._claim(now):
                 pass
             self._recorder.most_backlog = max(self._recorder.most_backlog, self._backlog)
+            if self._backlog and not self._free:
+                self._recorder.lacked_slots = True
             if scale:
                 self._scale(now)
 
@@ -269,7 +271,9 @@ class RealRules:
     def _result(self) -> Result:
         plan = self._plan
         still = Counter(bucket(plan.end - self._millis(task.run_at)) for task in self._due_before(plan.end))
-        return self._recorder.result(plan.name, plan.seed, "real rules", plan.end, still)
+        return self._recorder.result(
+            plan.name, plan.seed, "real rules", plan.end, still, reached_maximum=self._fleet.reached_maximum
+        )
 
     def _wake(self, moment: datetime) -> None:
         at = self._millis(moment)

@@ -1,7 +1,6 @@
 """Recorded arrivals and durations in CSV files."""
 
 import csv
-from collections import Counter
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
@@ -21,12 +20,20 @@ def read_arrivals(path: Path, key: str, *, random: bool) -> Arrivals:
     of the next row; the last interval is as long as the one before it.
     """
     rows = list(_rows(path, key, ("at",), ("count",)))
-    times = [_time(row["at"], path, line, key) for line, row in rows]
+    as_seconds = _is_number(rows[0][1]["at"])
+    times = [_time(row["at"], path, line, key, as_seconds) for line, row in rows]
+    with_counts = "count" in rows[0][1]
     for (line, _), earlier, later in zip(rows[1:], times, times[1:], strict=False):
         if later < earlier:
             raise PlanError(key, f"{path.name}, line {line}: the time is before that of the line above it")
+        if later == earlier and with_counts:
+            raise PlanError(
+                key,
+                f"{path.name}, line {line}: the time is that of the line above it, so that its interval has no length",
+                fix="add the counts of both lines into one",
+            )
     times = [at - times[0] for at in times]
-    if "count" not in rows[0][1]:
+    if not with_counts:
         return Arrivals(times=tuple(times))
     if len(rows) < 2:
         raise PlanError(key, f"{path.name} has one interval, whose length is unknown", fix="add the row after it")
@@ -35,13 +42,14 @@ def read_arrivals(path: Path, key: str, *, random: bool) -> Arrivals:
     return Arrivals(random=random, segments=counted(list(zip(times, ends, counts, strict=True))))
 
 
-def read_durations(path: Path, key: str) -> Counter[int]:
+def read_durations(path: Path, key: str) -> dict[int, float]:
     """Read a CSV file with a column `seconds` of measured durations, and perhaps a column `count` of how often each."""
-    found: Counter[int] = Counter()
+    found: dict[int, float] = {}
     for line, row in _rows(path, key, ("seconds",), ("count",)):
         count = _number(row["count"], path, line, key) if "count" in row else 1
-        found[max(1, round(_number(row["seconds"], path, line, key) * 1000))] += round(count)
-    if not found.total():
+        took = max(1, round(_number(row["seconds"], path, line, key) * 1000))
+        found[took] = found.get(took, 0) + count
+    if not sum(found.values()):
         raise PlanError(key, f"{path.name} has no durations")
     return found
 
@@ -50,20 +58,36 @@ def _rows(path: Path, key: str, required: tuple[str, ...], optional: tuple[str, 
     """Yield the line number and the values of each row."""
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
-            reader = csv.DictReader(file, restval="")
+            reader = csv.DictReader(file)
             names = list(reader.fieldnames or ())
+            if not names:
+                raise PlanError(
+                    key, f"{path.name} is empty", fix=f"its first line must name the column {required[0]!r}"
+                )
             for name in required:
                 if name not in names:
                     raise PlanError(
                         key, f"{path.name} has no column {name!r}", fix=f"its columns are {', '.join(names)}"
                     )
             for name in names:
+                if names.count(name) > 1:
+                    raise PlanError(key, f"{path.name} has the column {name!r} twice", fix="remove one of them")
                 if name not in required + optional:
                     fix = did_you_mean(name, required + optional)
                     raise PlanError(key, f"{path.name} has a column {name!r}, which is not known", fix=fix)
             empty = True
             for row in reader:
                 empty = False
+                if None in row:
+                    raise PlanError(
+                        key,
+                        f"{path.name}, line {reader.line_num}: has more values than the first line has columns",
+                        fix="write numbers with a decimal point: 0.5, not 0,5",
+                    )
+                if None in row.values():
+                    raise PlanError(
+                        key, f"{path.name}, line {reader.line_num}: has fewer values than the first line has columns"
+                    )
                 yield reader.line_num, row
             if empty:
                 raise PlanError(key, f"{path.name} has no rows")
@@ -71,18 +95,29 @@ def _rows(path: Path, key: str, required: tuple[str, ...], optional: tuple[str, 
         raise PlanError(key, f"can't read {path}: {error}") from None
 
 
-def _time(value: str, path: Path, line: int, key: str) -> int:
-    """Read seconds, or an ISO time; return milliseconds."""
+def _is_number(value: str) -> bool:
     try:
-        return round(float(value) * 1000)
-    except (ValueError, OverflowError):
-        pass
-    try:
-        return since_epoch(parse_time(datetime.fromisoformat(value), "at"))
+        return abs(float(value)) < 1e12
     except ValueError:
-        raise PlanError(
-            key, f"{path.name}, line {line}: {value!r} is not a time", fix="write seconds, or 2026-11-15T09:00:00Z"
-        ) from None
+        return False
+
+
+def _time(value: str, path: Path, line: int, key: str, as_seconds: bool) -> int:
+    """Read seconds, or an ISO time; return milliseconds."""
+    fix = "write seconds with a decimal point, or 2026-11-15T09:00:00Z"
+    if _is_number(value):
+        if not as_seconds:
+            raise PlanError(key, f"{path.name}, line {line}: has seconds, but the first row has an ISO time", fix=fix)
+        return round(float(value) * 1000)
+    try:
+        moment = datetime.fromisoformat(value)
+    except ValueError:
+        raise PlanError(key, f"{path.name}, line {line}: {value!r} is not a time", fix=fix) from None
+    if as_seconds:
+        raise PlanError(key, f"{path.name}, line {line}: has an ISO time, but the first row has seconds", fix=fix)
+    if moment.utcoffset() is None:
+        raise PlanError(key, f"{path.name}, line {line}: {value!r} has no time zone", fix=fix)
+    return since_epoch(parse_time(moment, "at"))
 
 
 def _number(value: str, path: Path, line: int, key: str) -> float:
@@ -91,5 +126,9 @@ def _number(value: str, path: Path, line: int, key: str) -> float:
     except ValueError:
         found = -1.0
     if not 0 <= found < 1e12:
-        raise PlanError(key, f"{path.name}, line {line}: {value!r} is not a number of 0 or more")
+        raise PlanError(
+            key,
+            f"{path.name}, line {line}: {value!r} is not a number of 0 or more",
+            fix="write it with a decimal point, like 0.5",
+        )
     return found

@@ -13,7 +13,7 @@ from onerow.simulator.model import SimulatedPlan
 from onerow.simulator.simulation import simulate
 
 _CONDITION = re.compile(r"\s*(p50|p95|p99)\s*(<=?)\s*(\S.*)")
-_MOST_WORKERS = 65_536
+MOST_WORKERS = 65_536
 
 
 class Condition(msgspec.Struct, frozen=True):
@@ -91,10 +91,10 @@ def find_workers(
     while best is None:
         if enough(high):
             best = high
-        elif high >= _MOST_WORKERS or (low >= least and _same(results[low], results[high])):
-            break  # twice the workers change nothing: a limit or a rate makes tasks wait
+        elif high >= MOST_WORKERS or not _more_may_help(plan, high, results[high]):
+            break
         else:
-            low, high = high, high * 2
+            low, high = high, min(high * 2, MOST_WORKERS)
     while best is not None and best - low > 1:
         middle = (low + best) // 2
         if enough(middle):
@@ -120,5 +120,8 @@ def with_workers(plan: SimulatedPlan, count: int) -> SimulatedPlan:
     return replace(plan, scaling=replace(plan.scaling, settings=settings), workers=replace(plan.workers, count=first))
 
 
-def _same(before: Result, after: Result) -> bool:
-    return (before.wait_p50, before.wait_p99, before.completed) == (after.wait_p50, after.wait_p99, after.completed)
+def _more_may_help(plan: SimulatedPlan, count: int, result: Result) -> bool:
+    """Whether a task may have waited for a slot that more workers, or a larger maximum, would have had."""
+    if not result.lacked_slots:
+        return False
+    return plan.scaling is None or result.reached_maximum or count < plan.workers.count

@@ -37,6 +37,12 @@ class Section:
         self._known.add(key)
         return key in self._given
 
+    def only_one(self, *keys: str) -> None:
+        """Raise PlanError if more than one of these keys is given."""
+        given = [key for key in keys if self.has(key)]
+        if len(given) > 1:
+            raise PlanError(self.path, f"{given[0]!r} and {given[1]!r} exclude each other", fix="remove one of them")
+
     def take(self, key: str, read: Callable[[Any, str], T], default: T = _REQUIRED) -> T:
         """Return a value as `read(value, path)` makes it, or the default if the key is missing."""
         self._known.add(key)
