@@ -120,8 +120,7 @@ def ask(port: int, path: str) -> tuple[int, dict[str, Any]]:
 def test_probes_are_true_while_the_worker_claims_and_not_ready_while_it_drains(pool: Pool) -> None:
     pool.start("--health", "0", "--grace", "1h")
     (name,) = pool.wait_for_workers(1)
-    until(lambda: "probes at http://127.0.0.1:" in pool.log, "the port")
-    port = int(pool.log.partition("probes at http://127.0.0.1:")[2].partition("/")[0])
+    port = port_of(pool)
     until(lambda: ask(port, "/readyz")[0] == 200, "ready")
     code, state = ask(port, "/livez")
     assert (code, state["live"], len(state["processes"])) == (200, True, 1)
@@ -138,6 +137,45 @@ def test_probes_are_true_while_the_worker_claims_and_not_ready_while_it_drains(p
     assert pool.queue.find("").tasks[0].status is Status.COMPLETED
 
 
+def port_of(pool: Pool) -> int:
+    until(lambda: "probes at http://127.0.0.1:" in pool.log, "the port")
+    return int(pool.log.partition("probes at http://127.0.0.1:")[2].partition("/")[0])
+
+
+def test_a_worker_that_an_operator_drains_is_not_ready_and_a_stop_of_it_ends_with_0(pool: Pool) -> None:
+    pool.start("--health", "0", "--grace", "1h")
+    (name,) = pool.wait_for_workers(1)
+    port = port_of(pool)
+    file = pool.add(1)
+    until(lambda: pool.running() == 1, "a running task")
+    until(lambda: ask(port, "/readyz")[0] == 200, "ready")
+    pool.queue.drain(name)
+    until(lambda: ask(port, "/readyz")[0] == 503, "not ready")
+    code, state = ask(port, "/livez")
+    assert (code, state["stopping"], state["processes"][0]["draining"]) == (200, False, True)
+    pool.process.send_signal(signal.SIGTERM)
+    until(lambda: ask(port, "/livez")[1]["stopping"], "the stop")
+    file.touch()
+    assert pool.process.wait(PATIENCE) == 0
+    assert pool.queue.find("").tasks[0].status is Status.COMPLETED
+
+
+def test_a_frozen_process_is_not_ready_until_it_continues(pool: Pool) -> None:
+    pool.start("--health", "0")
+    port = port_of(pool)
+    until(lambda: ask(port, "/readyz")[0] == 200, "ready")
+    pid = ask(port, "/livez")[1]["processes"][0]["pid"]
+    frozen = psutil.Process(pid)
+    frozen.suspend()
+    until(lambda: ask(port, "/readyz")[0] == 503, "not ready")
+    code, state = ask(port, "/livez")
+    assert code == 200  # its supervisor will replace it
+    assert (state["processes"][0]["pid"], state["processes"][0]["silent_s"] >= 5) == (pid, True)
+    frozen.resume()
+    until(lambda: ask(port, "/readyz")[0] == 200, "ready again")
+    assert pool.stop() == 0
+
+
 def metrics(port: int) -> dict[str, float]:
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
         families = text_string_to_metric_families(answer.read().decode())
@@ -151,8 +189,7 @@ def metrics(port: int) -> dict[str, float]:
 def test_the_port_of_the_probes_has_the_counters_of_all_processes_also_of_those_that_ended(pool: Pool) -> None:
     pool.start("--health", "0")
     pool.wait_for_workers(1)
-    until(lambda: "probes at http://127.0.0.1:" in pool.log, "the port")
-    port = int(pool.log.partition("probes at http://127.0.0.1:")[2].partition("/")[0])
+    port = port_of(pool)
     pool.add(1).touch()
     until(lambda: metrics(port)["onerow_settled_total"] == 1, "a settled attempt")
     found = metrics(port)

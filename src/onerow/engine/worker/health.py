@@ -10,6 +10,8 @@ from onerow.engine.worker.http_server import LocalHttpServer
 
 LIVE_WITHOUT_CLAIM = 300.0
 """Seconds for which a worker that can't claim still counts as alive: a restart does not bring a store back sooner."""
+SILENT_FOR = 5.0
+"""Seconds after the last sign of life, of which there are two a second, from which on a process counts as frozen."""
 _START = 120.0  # seconds for the first process to become ready
 
 
@@ -19,8 +21,9 @@ class WorkerHealth(NamedTuple):
     pid: int
     ready: bool
     running: int
-    retiring: bool
+    draining: bool  # it claims no more: it is replaced, not needed, or an operator asked for it
     overdue: float  # seconds for which it should have claimed, and did not
+    silent_for: float = 0.0  # seconds since its last sign of life
 
 
 class Health(NamedTuple):
@@ -34,7 +37,9 @@ class Health(NamedTuple):
     @property
     def is_ready(self) -> bool:
         """Whether a process claims tasks now."""
-        return not self.stopping and any(w.ready and not w.retiring and w.overdue == 0 for w in self.workers)
+        return not self.stopping and any(
+            w.ready and not w.draining and w.overdue == 0 and w.silent_for <= SILENT_FOR for w in self.workers
+        )
 
     @property
     def is_live(self) -> bool:
@@ -64,7 +69,14 @@ def make_server(host: str, port: int, health: Callable[[], Health]) -> LocalHttp
                 "ready": now.is_ready,
                 "stopping": now.stopping,
                 "processes": [
-                    {"pid": w.pid, "ready": w.ready, "running": w.running, "overdue_s": round(w.overdue, 1)}
+                    {
+                        "pid": w.pid,
+                        "ready": w.ready,
+                        "draining": w.draining,
+                        "running": w.running,
+                        "overdue_s": round(w.overdue, 1),
+                        "silent_s": round(w.silent_for, 1),
+                    }
                     for w in now.workers
                 ],
             }

@@ -104,7 +104,8 @@ def _need_of(worker: Worker, views: Views, settings: ScaleSettings) -> Need:
 
 def _sign_of(worker: Worker, need: Need | None) -> bytes:
     silence, overdue, counters = longest_silence(worker), overdue_for(worker), counters_of(worker)
-    fields = [f"{silence:.1f}", worker.running, counters.settled, _memory(), f"{overdue:.1f}"]
+    draining = int(ends_by(worker) is not None)
+    fields = [f"{silence:.1f}", worker.running, counters.settled, _memory(), f"{overdue:.1f}", draining]
     return " ".join(map(str, [*fields, *(need or ()), f"c={counters.text()}"])).encode() + b"\n"
 
 

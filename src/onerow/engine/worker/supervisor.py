@@ -88,9 +88,16 @@ class Supervisor:
             self._stops > 0,
             self._now,
             [
-                WorkerHealth(worker.process.pid, worker.ready, worker.running, worker.retiring, worker.overdue)
+                WorkerHealth(
+                    process.pid,
+                    worker.ready,
+                    worker.running,
+                    worker.retiring or worker.draining,
+                    worker.overdue,
+                    self._now - worker.last_sign_at,
+                )
                 for worker in list(self._workers)
-                if worker.process is not None
+                if (process := worker.process) is not None
             ],
             sum((worker.counters for worker in list(self._workers)), self._counted),
         )
@@ -200,7 +207,7 @@ class Supervisor:
         if self._stops:
             if worker.killed:
                 self._say(f"worker process {pid} {worker.killed}; its tasks run again elsewhere")
-            self._code = self._code or (LEFT_BEHIND if worker.killed else max(code, 0))
+            self._code = self._code or (LEFT_BEHIND if worker.killed else 0 if code == DISMISSED else max(code, 0))
             return
         how = worker.killed or (f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with {code}")
         if worker.retiring or worker.replacement or worker.replaces:

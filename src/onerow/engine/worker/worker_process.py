@@ -47,6 +47,7 @@ class WorkerProcess:
         self.running = 0
         self.settled = 0  # attempts since its start
         self.memory = 0  # bytes
+        self.draining = False  # the process claims no more, for example because an operator asked for it
         self.overdue = 0.0  # seconds for which it should have claimed, and did not
         self.counters = Counters()  # of the process that runs
         self.need: Need | None = None  # as this worker last read it from the store
@@ -80,7 +81,7 @@ class WorkerProcess:
             os.close(orders)
             os.close(signs)
         self.silent_at_most, self.running, self.settled, self.memory = _SILENT_AT_START, 0, 0, 0
-        self.ready, self.overdue, self.need = False, 0.0, None
+        self.ready, self.draining, self.overdue, self.need = False, False, 0.0, None
         self.counters = Counters()
         self.kill_at, self.killed = float("inf"), ""
 
@@ -113,7 +114,8 @@ class WorkerProcess:
                 if more and more[-1].startswith(b"c="):
                     self.counters = Counters.parse(more.pop()[2:].decode())
                 self.overdue = float(more[0]) if more else 0.0
-                self.need = Need(*map(int, more[1:4])) if len(more) > 3 else self.need
+                self.draining = more[1:2] == [b"1"]
+                self.need = Need(*map(int, more[2:5])) if len(more) > 4 else self.need
                 self.silent_at_most = float(silent_at_most)
                 self.ready = True
             except ValueError:
