@@ -2,6 +2,7 @@
 
 import configparser
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -22,6 +23,7 @@ from onerow import Pipeline, Queue
 from onerow.cli.main import COMMANDS, main
 from onerow.cli.maintain.deploy import KINDS, keda_filter, keda_sql, render
 from onerow.core.errors import BadInput
+from onerow.engine.output.masking import Masker
 from onerow.scaling.aws_lambda import VARIABLES
 from onerow.wiring import open_store
 from tests.scaling.conftest import lease
@@ -157,12 +159,25 @@ def test_compose_starts_workers_after_the_database_is_migrated() -> None:
     check_command(services["migrate"]["command"])
     assert services["worker"]["stop_grace_period"] == "55s"
     assert services["worker"]["depends_on"]["migrate"]["condition"] == "service_completed_successfully"
-    store = services["worker"]["environment"]["ONEROW_STORE"].replace("${POSTGRES_PASSWORD:?write it to .env}", "x")
-    assert open_store(store).url.startswith("postgresql://")
     assert "password" not in str(services["db"]["environment"]["POSTGRES_PASSWORD"]).lower().replace(
         "postgres_password", ""
     )
     assert "ports" not in services["db"]  # it is reached from the other containers only
+
+
+def test_a_worker_of_compose_signs_in_with_any_password(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    password = "p@ss/w:rd?#%41 $x'\"é"
+    (found,) = documents(render("compose", "media.app"))
+    word = found["services"]["db"]["environment"]["POSTGRES_PASSWORD"]
+    for name, value in found["services"]["worker"]["environment"].items():
+        monkeypatch.setenv(name, value.replace(word, password))
+    assert (os.environ["ONEROW_STORE"], word) == (
+        "postgresql://onerow@db/onerow",
+        "${POSTGRES_PASSWORD:?write it to .env}",
+    )
+    with psycopg.connect(postgres_url) as connection:
+        assert connection.info.password == password
+    assert Masker.of_environment().text(f"no entry for {password}") == "no entry for ***"
 
 
 # ── Kubernetes ────────────────────────────────────────────────────────────────────────────────────────────────────
