@@ -240,6 +240,7 @@ def test_the_manifests_are_valid_for_keda(options: dict[str, Any], job: bool, ke
     if job:
         (container,) = found[1]["spec"]["jobTargetRef"]["template"]["spec"]["containers"]
         assert check_command(container["args"])["until_idle"] is True
+        assert found[1]["spec"]["rollout"] == {"strategy": "gradual"}  # else a change of the file ends running Jobs
 
 
 def test_kedas_schemas_find_a_mistake(keda_schemas: Path) -> None:
