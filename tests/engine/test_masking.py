@@ -84,9 +84,15 @@ def test_the_value_of_a_secret_is_masked_in_every_form_in_which_programs_print_i
 
 
 def test_only_named_variables_and_those_with_secret_names_are_masked() -> None:
-    environment = {"DB_PASSWORD": "abcdefgh", "MY_WORD": "mellon", "KEYBOARD": "qwertyuiop", "API_KEY": "short"}
+    environment = {
+        "DB_PASSWORD": "abcdefgh",
+        "PGPASSWORD": "p@ss/w:rd",  # by which libpq gets one
+        "MY_WORD": "mellon",
+        "KEYBOARD": "qwertyuiop",
+        "API_KEY": "short",
+    }
     found = Masker.of_environment(["MY_WORD", "MISSING"], (), environment)
-    assert found.text("abcdefgh mellon qwertyuiop short") == f"{MASK} {MASK} qwertyuiop short"
+    assert found.text("abcdefgh p@ss/w:rd mellon qwertyuiop short") == f"{MASK} {MASK} {MASK} qwertyuiop short"
 
 
 def test_an_invalid_pattern_is_refused() -> None:

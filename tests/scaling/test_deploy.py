@@ -2,6 +2,7 @@
 
 import configparser
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -22,6 +23,7 @@ from onerow import Pipeline, Queue
 from onerow.cli.main import COMMANDS, main
 from onerow.cli.maintain.deploy import KINDS, keda_filter, keda_sql, render
 from onerow.core.errors import BadInput
+from onerow.engine.output.masking import Masker
 from onerow.scaling.aws_lambda import VARIABLES
 from onerow.wiring import open_store
 from tests.scaling.conftest import lease
@@ -89,6 +91,51 @@ def test_the_unit_drains_within_its_stop_timeout() -> None:
     assert (options["processes"], options["concurrency"], options["grace"]) == ((1, 8), 4, "2m")
 
 
+def test_a_grace_with_spaces_is_one_word_in_every_file() -> None:
+    unit = render("systemd", "media.app", grace="1 h 5 min")
+    assert "\nTimeoutStopSec=3910\n" in unit
+    (line,) = [line for line in unit.splitlines() if line.startswith("ExecStart=")]
+    assert check_command(line.split()[1:])["grace"] == "1h5m"
+    (worker, *_) = documents(render("k8s", "media.app", grace="5 min"))
+    assert check_command(worker["spec"]["template"]["spec"]["containers"][0]["args"])["grace"] == "5m"
+
+
+def texts(found: Any, key: str) -> Iterator[Any]:
+    """Yield the values of a key, wherever it is."""
+    if isinstance(found, dict):
+        for name, value in found.items():
+            if name == key:
+                yield value
+            yield from texts(value, key)
+    elif isinstance(found, list):
+        for each in found:
+            yield from texts(each, key)
+
+
+@pytest.mark.parametrize("name", ["on", "yes", "no", "null", "true", "y", "n", "e1"])
+def test_names_that_yaml_reads_as_other_values_stay_texts(name: str) -> None:
+    options: dict[str, Any] = {"name": name, "namespace": "123", "image": "456", "prefix": name, "target": "asg:1 "}
+    for kind in ("compose", "k8s", "keda", "lambda"):
+        for job in (False, True) if kind == "keda" else (False,):
+            found = documents(render(kind, "media.app", job=job, **options))
+            assert {type(value) for key in ("name", "image", "namespace") for value in texts(found, key)} <= {str}
+            if kind == "k8s":
+                for each in found:
+                    kubernetes_validate.validate(each, kubernetes_validate.latest_version(), strict=True)
+                assert set(texts(found, "namespace")) == {"123"}
+            if kind == "lambda":
+                (variables,) = texts(found, "Variables")
+                assert (variables["ONEROW_SCALE_PREFIX"], variables["ONEROW_SCALE_TARGET"]) == (name, "asg:1 ")
+
+
+@pytest.mark.parametrize("option", ["--max", "--slots"])
+def test_numbers_that_no_tool_could_run_are_rejected(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["deploy", "k8s", "media.app", option, "10001"], prog_name="onerow")
+    assert ended.value.code
+    assert f"'{option}': 10001 is not in the range 1<=x<=10000" in capsys.readouterr().err
+
+
 def test_the_image_has_no_root_and_its_command_is_a_worker() -> None:
     text = render("docker", "media.app:queue", slots=4)
     steps = [line.partition(" ") for line in text.splitlines() if line and not line.startswith("#")]
@@ -112,12 +159,25 @@ def test_compose_starts_workers_after_the_database_is_migrated() -> None:
     check_command(services["migrate"]["command"])
     assert services["worker"]["stop_grace_period"] == "55s"
     assert services["worker"]["depends_on"]["migrate"]["condition"] == "service_completed_successfully"
-    store = services["worker"]["environment"]["ONEROW_STORE"].replace("${POSTGRES_PASSWORD:?write it to .env}", "x")
-    assert open_store(store).url.startswith("postgresql://")
     assert "password" not in str(services["db"]["environment"]["POSTGRES_PASSWORD"]).lower().replace(
         "postgres_password", ""
     )
     assert "ports" not in services["db"]  # it is reached from the other containers only
+
+
+def test_a_worker_of_compose_signs_in_with_any_password(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    password = "p@ss/w:rd?#%41 $x'\"é"
+    (found,) = documents(render("compose", "media.app"))
+    word = found["services"]["db"]["environment"]["POSTGRES_PASSWORD"]
+    for name, value in found["services"]["worker"]["environment"].items():
+        monkeypatch.setenv(name, value.replace(word, password))
+    assert (os.environ["ONEROW_STORE"], word) == (
+        "postgresql://onerow@db/onerow",
+        "${POSTGRES_PASSWORD:?write it to .env}",
+    )
+    with psycopg.connect(postgres_url) as connection:
+        assert connection.info.password == password
+    assert Masker.of_environment().text(f"no entry for {password}") == "no entry for ***"
 
 
 # ── Kubernetes ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -180,6 +240,7 @@ def test_the_manifests_are_valid_for_keda(options: dict[str, Any], job: bool, ke
     if job:
         (container,) = found[1]["spec"]["jobTargetRef"]["template"]["spec"]["containers"]
         assert check_command(container["args"])["until_idle"] is True
+        assert found[1]["spec"]["rollout"] == {"strategy": "gradual"}  # else a change of the file ends running Jobs
 
 
 def test_kedas_schemas_find_a_mistake(keda_schemas: Path) -> None:
@@ -279,6 +340,8 @@ def test_the_template_makes_a_stack_whose_function_has_the_least_rights(aws: str
         ("k8s", {"image": "x # y"}),
         ("k8s", {"least": 9, "most": 8}),
         ("k8s", {"grace": "soon"}),
+        ("systemd", {"most": 257}),
+        ("compose", {"most": 257}),
         ("keda", {"via": "postgresql"}),
         ("keda", {"via": "mongodb", "phases": ("clips",)}),
         ("keda", {"via": "aws-sqs-queue"}),

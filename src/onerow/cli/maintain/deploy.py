@@ -8,7 +8,8 @@ from typing import Any
 
 import click
 
-from onerow.core.durations import parse_duration
+from onerow.cli.start.worker_pool import MOST_PROCESSES
+from onerow.core.durations import parse_duration, spell_duration
 from onerow.core.errors import BadInput
 from onerow.core.scaling import DEFAULT_SLOTS
 
@@ -24,7 +25,7 @@ VIA = ("metrics-api", "postgresql", "mongodb", "aws-sqs-queue")
 @click.argument("app", metavar="APP")
 @click.option("--name", help="Name of the service, image and objects. Default: the module of APP.")
 @click.option("--min", "least", type=click.IntRange(0), default=1, show_default=True, help="Least workers.")
-@click.option("--max", "most", type=click.IntRange(1), default=8, show_default=True, help="Most workers.")
+@click.option("--max", "most", type=click.IntRange(1, 10_000), default=8, show_default=True, help="Most workers.")
 @click.option(
     "--slots",
     type=click.IntRange(1, 10_000),
@@ -87,6 +88,11 @@ def render(
     _check("prefix", prefix, r"[a-z][a-z0-9_]*", "small letters, digits and '_'")
     if least > most:
         raise BadInput(f"--min {least} is above --max {most}", fix="raise --max", field="min")
+    if kind in ("systemd", "compose") and most > MOST_PROCESSES:
+        raise BadInput(
+            f"--max {most}: one host runs at most {MOST_PROCESSES} worker processes", fix="lower --max", field="max"
+        )
+    run_on = parse_duration(grace, "--grace")
     values: dict[str, Any] = {
         "app": app,
         "name": name,
@@ -94,8 +100,8 @@ def render(
         "most": most,
         "processes": f"{max(1, least)}..{most}" if most > max(1, least) else str(most),
         "slots": slots,
-        "grace": grace,
-        "stop_seconds": int(parse_duration(grace, "--grace").total_seconds()) + _LEAST_MARGIN,
+        "grace": spell_duration(run_on),  # without the spaces that '5 min' has
+        "stop_seconds": int(run_on.total_seconds()) + _LEAST_MARGIN,
         "folder": folder or f"/srv/{name}",
         "user": user,
         "image": image or f"{name}:latest",
@@ -217,7 +223,7 @@ def _trigger(kind: str, sign_in: str, **metadata: str) -> str:
     lines = [f"    - type: {kind}", *(["      metricType: AverageValue"]), "      metadata:"]
     # A JSON text is a YAML text, whatever characters it has.
     lines += [f"        {name}: {json.dumps(value, ensure_ascii=False)}" for name, value in metadata.items()]
-    return "\n".join(lines + ([f"      authenticationRef: {{name: {sign_in}}}"] if sign_in else []))
+    return "\n".join(lines + ([f"      authenticationRef: {{name: {json.dumps(sign_in)}}}"] if sign_in else []))
 
 
 def _lambda(target: str, sqs: str | None) -> dict[str, str]:
@@ -242,7 +248,7 @@ def _lambda(target: str, sqs: str | None) -> dict[str, str]:
         if found is None:
             raise BadInput(f"{sqs!r} is no URL of a queue", fix="give the URL that AWS shows", field="sqs")
         rights.append((["sqs:GetQueueAttributes"], f"{arn}sqs:{found[1]}:{found[2]}:{found[3]}"))
-        variable = f"          ONEROW_SCALE_SQS: {sqs}"
+        variable = f'          ONEROW_SCALE_SQS: "{sqs}"'
     lines = [
         f"              - Effect: Allow\n                Action: [{', '.join(actions)}]\n"
         f'                Resource: {{"Fn::Sub": "{resource}"}}'

@@ -12,7 +12,7 @@ from onerow.engine.worker.health import make_server
 from onerow.engine.worker.http_server import parse_address
 from onerow.engine.worker.supervisor import Supervisor
 
-_MOST = 256
+MOST_PROCESSES = 256
 _COOL_DOWN = 10.0  # seconds; a process needs about that long to start and to show in the need
 
 
@@ -29,8 +29,8 @@ class ProcessRange(click.ParamType):  # type: ignore[type-arg]
             found = (int(least), int(most if dots else least))
         except ValueError:
             self.fail(f"{value!r} is neither a number nor MIN..MAX, like 4 or 1..8.", param, ctx)
-        if not 1 <= found[0] <= found[1] <= _MOST:
-            self.fail(f"{value!r}: the numbers must be from 1 to {_MOST}, the smaller one first.", param, ctx)
+        if not 1 <= found[0] <= found[1] <= MOST_PROCESSES:
+            self.fail(f"{value!r}: the numbers must be from 1 to {MOST_PROCESSES}, the smaller one first.", param, ctx)
         return found
 
 

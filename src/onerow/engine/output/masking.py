@@ -17,7 +17,10 @@ MASK = "***"
 
 # Words in a variable's name that indicate a secret.
 _SECRET_WORDS = frozenset(
-    {"KEY", "APIKEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "PASS", "PASSPHRASE", "CREDENTIAL", "CREDENTIALS"}
+    {
+        *("KEY", "APIKEY", "TOKEN", "SECRET", "CREDENTIAL", "CREDENTIALS"),
+        *("PASSWORD", "PASSWD", "PASS", "PASSPHRASE", "PGPASSWORD"),
+    }
 )
 _SHORTEST_NAMED = 4
 _SHORTEST_FOUND = 8
