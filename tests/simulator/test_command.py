@@ -134,6 +134,8 @@ def test_a_chart_whose_characters_have_no_font_is_written_with_a_hint(
         (["PLAN", "--chart", "chart.gif"], "--chart: 'chart.gif' must end with .png or .svg"),
         (["PLAN", "--chart", "nowhere/chart.png"], "--chart: there is no folder nowhere"),
         (["PLAN", "--pipeline", "x"], "--pipeline belongs to --from-store"),
+        (["PLAN", "--validate"], "--validate takes no plan"),
+        (["--validate", "--find", "workers", "--wait", "p99<1s"], "--validate takes no plan"),
     ],
 )
 def test_wrong_arguments_are_refused(tmp_path: Path, run: Run, arguments: list[str], message: str) -> None:

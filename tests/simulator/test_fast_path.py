@@ -2,6 +2,7 @@
 
 from datetime import timedelta
 
+import pytest
 from hypothesis import given
 
 from onerow.core.retry import Retry
@@ -39,6 +40,19 @@ def test_a_task_that_its_rate_put_off_starts_at_its_time_and_not_before() -> Non
     plan = small_plan(phase(rate_per_key="1/10s"), arrivals=Arrivals(times=(0,) * 5), workers=workers(5), keys=(1.0,))
     result = assert_equal(plan)
     assert [period.at for period in result.periods if period.started] == [1, 11, 21, 31, 41]
+    # The others wait for the rate: they are backlog, and their waits are those from their arrival.
+    assert [result.periods[at].backlog for at in (0, 10, 20, 30, 40)] == [4, 3, 2, 1, 0]
+    assert [period.wait_p50 for period in result.periods if period.started] == [
+        pytest.approx(waited, rel=0.01) for waited in (0, 10, 20, 30, 40)
+    ]
+    assert not result.lacked_slots
+
+
+def test_tasks_that_their_rate_puts_off_to_the_end_count_with_their_waits_so_far() -> None:
+    plan = small_plan(phase(rate_per_key="1/h"), arrivals=Arrivals(times=(0,) * 5), workers=workers(5), keys=(1.0,))
+    result = assert_equal(plan)
+    assert (result.completed, result.backlog) == (1, 4)
+    assert result.wait_p95 == pytest.approx(60, rel=0.01)
 
 
 def test_a_task_in_back_off_starts_at_its_time_and_not_before() -> None:

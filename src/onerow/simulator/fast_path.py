@@ -62,6 +62,8 @@ class FastPath:
         self._any_order: list[Waiting] = []  # a heap
         self._full_keys: dict[str, list[Waiting]] = {}  # heaps of the tasks whose key is full
         self._apart = 0  # the number of those
+        self._due_at: dict[int, int] = {}  # of tasks that the rate of their key has put off, before it did so
+        self._put_off = 0  # those of them that are not due again yet
         self._running_by_key: dict[str, int] = {}
         self._tried: dict[int, tuple[int, int]] = {}  # retries and rescues of tasks that have any
         self._leases = 0  # attempts of dead workers, until their leases end
@@ -152,14 +154,14 @@ class FastPath:
                         recorder.lacked_slots = True
             else:
                 for run_at, task, key in self._admitted(now):
-                    waited = bucket(now - run_at)
+                    waited = bucket(now - self._due_at.pop(task, run_at))
                     waits[waited] = waits_get(waited, 0) + 1
                     fails = failures > 0.0 and chance() < failures
                     heappush(heap, (now + draw(), ENDED, serial, task, free.popleft(), fails, key))
                     serial += 1
-                backlog = self._backlog()
-                recorder.most_backlog = max(recorder.most_backlog, backlog)
-                if backlog and not free:
+                ready = self._ready()
+                recorder.most_backlog = max(recorder.most_backlog, ready + self._put_off)
+                if ready and not free:
                     recorder.lacked_slots = True
             if scale:
                 scale = False
@@ -197,6 +199,8 @@ class FastPath:
                 return
             self._recorder.counts.rescued += 1
             self._tried[task] = (retries, rescues + 1)
+        if task in self._due_at:
+            self._put_off -= 1
         if plain:
             self._in_order.append((now, task, key))
         else:
@@ -249,8 +253,10 @@ class FastPath:
             verdict = rates.admit(self._window, keys, self._rate, self._rate_per_key, _EPOCH + now)
             self._window = verdict.window
             for position, until in verdict.put_off:
-                _, task, key = claimed[position]
+                run_at, task, key = claimed[position]
                 self._release(key)
+                self._due_at.setdefault(task, run_at)
+                self._put_off += 1
                 heappush(self._heap, (until - _EPOCH, DUE, task, key, False))
             for position in verdict.admitted:
                 yield claimed[position]
@@ -286,14 +292,14 @@ class FastPath:
         for apart in self._full_keys.values():
             yield from apart
 
-    def _backlog(self) -> int:
+    def _ready(self) -> int:
         return len(self._in_order) + len(self._any_order) + self._apart
 
     def _close_period(self, now: int) -> None:
         fleet = self._fleet
         self._recorder.close_period(
             now,
-            backlog=self._backlog(),
+            backlog=self._ready() + self._put_off,
             running=self._leases + sum(event[1] == ENDED for event in self._heap),
             workers=len(fleet.ready),
             starting=len(fleet.starting),
@@ -302,7 +308,8 @@ class FastPath:
 
     def _result(self) -> Result:
         plan = self._plan
-        still = Counter(bucket(plan.end - run_at) for run_at, _, _ in self._waiting())
+        still = Counter(bucket(plan.end - run_at) for run_at, task, _ in self._waiting() if task not in self._due_at)
+        still += Counter(bucket(plan.end - due_at) for due_at in self._due_at.values())
         return self._recorder.result(
             plan.name, plan.seed, "fast path", plan.end, still, reached_maximum=self._fleet.reached_maximum
         )
@@ -320,7 +327,7 @@ class FastPath:
         signal = PhaseSignal(
             pipeline=self._plan.name,
             phase=options.name,
-            ready=self._backlog(),
+            ready=self._ready(),
             soon=soon,
             running=leases,
             limit=options.concurrency,

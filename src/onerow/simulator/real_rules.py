@@ -57,6 +57,8 @@ class RealRules:
         self._serial = 0
         self._added = 0
         self._backlog = 0  # tasks that are due and not started
+        self._due_at: dict[str, int] = {}  # of tasks that the rate of their key has put off, before it did so
+        self._put_off = 0  # those of them that are not due again yet
         self._wakes: set[int] = set()
 
     def run(self) -> Result:
@@ -80,6 +82,7 @@ class RealRules:
                     case kind if kind == DUE:
                         if not event[4] or self._rescue(event[3]):
                             self._backlog += 1
+                            self._put_off -= event[3] in self._due_at
                     case kind if kind == READY:
                         if self._fleet.became_ready(event[2], now):
                             self._free.extend([event[2]] * plan.workers.slots)
@@ -92,7 +95,7 @@ class RealRules:
                 arrival = next(arrivals, NEVER)
             while self._claim(now):
                 pass
-            self._recorder.most_backlog = max(self._recorder.most_backlog, self._backlog)
+            self._recorder.most_backlog = max(self._recorder.most_backlog, self._backlog + self._put_off)
             if self._backlog and not self._free:
                 self._recorder.lacked_slots = True
             if scale:
@@ -146,9 +149,11 @@ class RealRules:
             for task, until in put_off:
                 self._swap(give_back(task, until, self._store.now(), _BY))
                 at = now if until is None else self._millis(until)
-                heappush(self._heap, (at, DUE, int(task.task_id), task.limit_key, False))
+                heappush(self._heap, (at, DUE, int(task.task_id), task.task_id, False))
+                self._due_at.setdefault(task.task_id, self._millis(task.run_at))
+                self._put_off += 1
         for task in tasks:
-            waited = bucket(now - self._millis(task.run_at))
+            waited = bucket(now - self._due_at.pop(task.task_id, self._millis(task.run_at)))
             waits = self._recorder.waits
             waits[waited] = waits.get(waited, 0) + 1
             self._recorder.counts.started += 1
@@ -254,7 +259,7 @@ class RealRules:
         fleet = self._fleet
         self._recorder.close_period(
             now,
-            backlog=self._backlog,
+            backlog=self._backlog + self._put_off,
             running=len(self._held),
             workers=len(fleet.ready),
             starting=len(fleet.starting),
@@ -270,7 +275,12 @@ class RealRules:
 
     def _result(self) -> Result:
         plan = self._plan
-        still = Counter(bucket(plan.end - self._millis(task.run_at)) for task in self._due_before(plan.end))
+        still = Counter(
+            bucket(plan.end - self._millis(task.run_at))
+            for task in self._due_before(plan.end)
+            if task.task_id not in self._due_at
+        )
+        still += Counter(bucket(plan.end - due_at) for due_at in self._due_at.values())
         return self._recorder.result(
             plan.name, plan.seed, "real rules", plan.end, still, reached_maximum=self._fleet.reached_maximum
         )

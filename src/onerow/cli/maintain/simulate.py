@@ -62,6 +62,11 @@ def command(
     answer.
     """
     if validate:
+        if plans or compare or find or wait or from_store or pipeline or chart or seed is not None:
+            raise BadInput(
+                "--validate takes no plan, and only --seconds, --store and --json go with it",
+                fix="onerow simulate --validate",
+            )
         _validate(session, seconds)
         return
     if (find is None) != (wait is None):
