@@ -41,7 +41,7 @@ class Target(Protocol):
 class Scaler:
     """Decides about the workers of some phases, and applies the decision to a target.
 
-    messages: returns the approximate numbers of visible and in-flight messages of a message queue. Without a target the
+    live_slots: instead of `settings.slots` take what the live workers have. messages: returns the approximate numbers of visible and in-flight messages of a message queue. Without a target the
     live workers in the store are the current ones.
     """
 
@@ -53,6 +53,7 @@ class Scaler:
         scope: Collection[str] = (),
         target: Target | None = None,
         messages: Callable[[], tuple[int, int]] | None = None,
+        live_slots: bool = False,
     ) -> None:
         self._queue = queue
         self._views = Views(queue)
@@ -60,6 +61,7 @@ class Scaler:
         self._scope = tuple(scope)
         self._target = target
         self._messages = messages
+        self._live_slots = live_slots
         self._name = target.name if target is not None else "/".join(sorted(self._scope)) or "*"
 
     def decide(self, state: ScaleState | None = None) -> Decision:
@@ -70,6 +72,8 @@ class Scaler:
             least = settings.minimum if minimum is None else max(settings.minimum, minimum)
             most = settings.maximum if maximum is None else min(settings.maximum, maximum)
             settings = replace(settings, minimum=min(least, most), maximum=max(1, most))
+        if self._live_slots:
+            settings = replace(settings, slots=self._views.usual_slots())
         signal = self._views.scale_signal(settings, self._scope)
         visible, inflight = self._messages() if self._messages is not None else (0, 0)
         signal = replace(signal, current=current, messages_visible=visible, messages_inflight=inflight)
