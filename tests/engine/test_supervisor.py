@@ -110,6 +110,31 @@ def supervisor(tmp_path: Path) -> Iterator[SupervisorProcess]:
     made.close()
 
 
+LEAVES_WHEN_TOLD = """
+def tell(state): os.write(signs, f'60.0 0 0 0 0.0 {state}\\n'.encode())
+folder = os.path.dirname(__file__)
+try:
+    os.mkdir(folder + '/busy')  # the first of them is busy
+    tell('-')
+    while not os.path.exists(folder + '/done'): time.sleep(0.01)
+except FileExistsError:
+    tell('idle')
+    read()
+tell('idle')
+open(folder + f'/left-{os.getpid()}-{order().decode()}', 'w').close()
+"""
+
+
+def test_with_once_processes_that_have_nothing_to_do_leave_together(supervisor: SupervisorProcess) -> None:
+    supervisor.start(LEAVES_WHEN_TOLD, processes=2, once=True)
+    until((supervisor.folder / "read").exists, "the sign of the idle one")
+    supervisor.rounds(3)
+    assert not list(supervisor.folder.glob("left-*"))
+    (supervisor.folder / "done").touch()
+    assert supervisor.wait() == 0
+    assert [path.name[-2:] for path in supervisor.folder.glob("left-*")] == ["-l", "-l"]
+
+
 def test_a_worker_that_gives_no_sign_of_life_is_killed_and_replaced(supervisor: SupervisorProcess) -> None:
     supervisor.start("sign(0.5 if number == 0 else 60.0)\norder()")
     first, _ = supervisor.workers(2)

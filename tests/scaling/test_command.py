@@ -18,6 +18,8 @@ from onerow import Queue
 from onerow.cli.main import main
 from onerow.core.errors import StoreUnavailable
 from onerow.core.scaling import ScaleSettings, ScaleState
+from onerow.engine.control.definitions import WORKER
+from onerow.ports import Note
 from onerow.scaling import Scaler
 from onerow.scaling.server import ScaleAnswers, make_server
 from tests.engine.kit import PATIENCE, until
@@ -95,6 +97,54 @@ def test_watch_decides_until_it_is_stopped(queue: Queue) -> None:
         lines.read()
     assert process.wait(PATIENCE) == 0
     assert sum(line.startswith("scale_out  0 → 1") for line in seen) >= 2
+
+
+def watching(store: str, *words: str) -> "subprocess.Popen[str]":
+    argv = [sys.executable, "-m", "onerow", "scale", "--store", store, "--every", "100ms", *words]
+    return subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def first_line(process: "subprocess.Popen[str]", text: str) -> str:
+    """Return the first line with this text, after which the process is stopped; it must end with 0."""
+    assert process.stdout is not None
+    with process.stdout as lines:
+        found = next((line for line in lines if text in line), "")
+        process.send_signal(signal.SIGTERM)
+        lines.read()
+    assert process.wait(PATIENCE) == 0
+    return found
+
+
+def register(queue: Queue, name: str, slots: int) -> None:
+    queue.store.write_notes([Note(WORKER, name, {"phases": [["clips", "video"]], "concurrency": slots})])
+
+
+def test_watch_tells_when_a_surplus_has_lasted(queue: Queue) -> None:
+    register(queue, "w1", 1)
+    assert first_line(watching(queue.url, "--watch", "--scale-in-after", "500ms"), "scale_in").startswith(
+        "scale_in  1 → 0"
+    )
+
+
+def test_watch_and_serve_start_while_the_store_is_unavailable() -> None:
+    away = "postgresql://user@127.0.0.1:1/none"
+    assert first_line(watching(away, "--watch"), "the next try is in 0.1 s")
+    server = watching(away, "--serve", "0")
+    assert server.stdout is not None
+    url = re.search(r"http://\S+/scale", next(line for line in server.stdout if "serving" in line))
+    assert url is not None
+    assert get(url[0])[0] == 503
+    server.send_signal(signal.SIGTERM)
+    with server.stdout as lines:
+        lines.read()
+    assert server.wait(PATIENCE) == 0
+
+
+def test_without_slots_each_decision_uses_those_of_the_workers_that_live_then(queue: Queue) -> None:
+    scaler = Scaler(queue, ScaleSettings(), live_slots=True)
+    assert scaler.decide().settings.slots == 16
+    register(queue, "w1", 4)
+    assert scaler.decide().settings.slots == 4
 
 
 def get(url: str, token: str = "") -> tuple[int, str]:

@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ import psutil
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from onerow import Queue, Status
+from onerow import Pipeline, Queue, Status
 from onerow.cli.main import main
 from onerow.stores.sqlite import SqliteStore
 from tests.engine.kit import PATIENCE, until
@@ -106,6 +107,27 @@ def test_processes_grow_and_shrink_with_the_work_and_no_busy_one_is_stopped(pool
     assert pool.stop() == 0
     tasks = pool.queue.find("").tasks
     assert {(task.status, task.attempt) for task in tasks} == {(Status.COMPLETED, 1)}
+
+
+def test_with_until_idle_processes_leave_together(pool: Pool) -> None:
+    clips = Pipeline("clips")
+
+    @clips.phase
+    def video(job: dict[str, Any]) -> None: ...
+
+    pool.queue.publish(clips)
+    first = pool.add(1)
+    pool.start("--processes", "2", "--until-idle")
+    pool.wait_for_workers(2)
+    until(lambda: pool.running() == 1, "a running task")
+    time.sleep(2)  # enough for the other process to find that nothing is due
+    second = pool.add(2)
+    until(lambda: pool.running() == 2, "a task in the other process")
+    second.touch()
+    until(lambda: pool.running() == 1, "the end of the tasks in the other process")
+    first.touch()
+    assert pool.process.wait(PATIENCE) == 0
+    assert {task.status for task in pool.queue.find("").tasks} == {Status.COMPLETED}
 
 
 def ask(port: int, path: str) -> tuple[int, dict[str, Any]]:

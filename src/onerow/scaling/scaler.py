@@ -46,7 +46,7 @@ class Target(Protocol):
 class Scaler:
     """Decides about the workers of some phases, and applies the decision to a target.
 
-    messages: returns the approximate numbers of visible and in-flight messages of a message queue. Without a target the
+    live_slots: instead of `settings.slots` take what the live workers have. messages: returns the approximate numbers of visible and in-flight messages of a message queue. Without a target the
     live workers in the store are the current ones.
     """
 
@@ -58,6 +58,7 @@ class Scaler:
         scope: Collection[str] = (),
         target: Target | None = None,
         messages: Callable[[], tuple[int, int]] | None = None,
+        live_slots: bool = False,
     ) -> None:
         self._queue = queue
         self._views = Views(queue)
@@ -65,6 +66,7 @@ class Scaler:
         self._scope = tuple(scope)
         self._target = target
         self._messages = messages
+        self._live_slots = live_slots
         self._name = target.name if target is not None else "/".join(sorted(self._scope)) or "*"
 
     def decide(self, state: ScaleState | None = None) -> Decision:
@@ -74,6 +76,8 @@ class Scaler:
             bounds = self._target.bounds()
             most = max(1, bounds.within(settings.maximum))
             settings = replace(settings, minimum=min(bounds.within(settings.minimum), most), maximum=most)
+        if self._live_slots:
+            settings = replace(settings, slots=self._views.usual_slots())
         signal = self._views.scale_signal(settings, self._scope)
         visible, inflight = self._messages() if self._messages is not None else (0, 0)
         signal = replace(signal, current=bounds.current, messages_visible=visible, messages_inflight=inflight)

@@ -38,4 +38,4 @@ class Site:
 
 
 def _decide(queue: Queue, pipeline: str, state: ScaleState) -> Decision:
-    return Scaler(queue, ScaleSettings(), scope=[pipeline] if pipeline else ()).decide(state)
+    return Scaler(queue, ScaleSettings(), scope=[pipeline] if pipeline else (), live_slots=True).decide(state)

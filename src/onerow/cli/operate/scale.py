@@ -12,7 +12,7 @@ from onerow.cli.output import Cell
 from onerow.cli.session import Session, with_session
 from onerow.core.durations import parse_duration
 from onerow.core.errors import BadInput, OnerowError, StoreError, with_fix
-from onerow.core.scaling import Decision, ScaleSettings, ScaleState
+from onerow.core.scaling import DEFAULT_SLOTS, Decision, ScaleSettings, ScaleState
 from onerow.engine.worker.http_server import is_loopback, parse_address
 from onerow.scaling.aws_client import AwsClient
 from onerow.scaling.scaler import Scaler, Target
@@ -86,7 +86,7 @@ def command(
             "--serve answers clients, which apply the decision", fix="leave --apply and --watch out", field="serve"
         )
     settings = ScaleSettings(
-        slots=slots or session.views.usual_slots(),
+        slots=slots or DEFAULT_SLOTS,
         minimum=minimum,
         maximum=maximum,
         warm_pool=warm_pool,
@@ -98,16 +98,26 @@ def command(
     messages = _messages(sqs)
 
     def scaler(scope: tuple[str, ...], applied: Target | None = None) -> Scaler:
-        return Scaler(session.queue, settings, scope=scope, target=applied, messages=messages)
+        return Scaler(session.queue, settings, scope=scope, target=applied, messages=messages, live_slots=slots is None)
 
     if serve:
         _serve(session, serve, token_env, phases, scaler)
         return
-    one = scaler(phases, open_target(target) if target else None)
-    if not watch:
-        _round(session, one, target, prefix)
-        return
-    _watch(session, parse_duration(every, "--every").total_seconds(), lambda: _round(session, one, target, prefix))
+    applied = open_target(target) if target else None
+    one: Scaler | None = None
+    state: ScaleState | None = None
+
+    def once() -> None:
+        nonlocal one, state
+        one = one or scaler(phases, applied)  # fails while the store is unavailable
+        decision = _round(session, one, target, prefix, state)
+        if target is None:  # nothing is applied, so nothing is stored
+            state = decision.state
+
+    if watch:
+        _watch(parse_duration(every, "--every").total_seconds(), once)
+    else:
+        once()
 
 
 def _messages(url: str | None) -> Callable[[], tuple[int, int]] | None:
@@ -117,14 +127,17 @@ def _messages(url: str | None) -> Callable[[], tuple[int, int]] | None:
     return lambda: sqs_counts(url, client)
 
 
-def _round(session: Session, scaler: Scaler, target: str | None, prefix: str | None) -> None:
-    decision = scaler.decide()
+def _round(
+    session: Session, scaler: Scaler, target: str | None, prefix: str | None, state: ScaleState | None
+) -> Decision:
+    decision = scaler.decide(state)
     if target is not None:
         scaler.apply(decision)
     if session.out.as_json:
         session.out.json(decision.answer() | (decision.fields(prefix) if prefix else {}))
-        return
-    _print(session, decision, target)
+    else:
+        _print(session, decision, target)
+    return decision
 
 
 _STYLES = {"scale_out": "green", "scale_in": "yellow", "at_max": "red", "hold": "bold"}
@@ -152,7 +165,7 @@ def _print(session: Session, decision: Decision, target: str | None) -> None:
         session.out.table(["phase", ">ready", ">in 60 s", ">running", ">limit", ">can run", "held back by"], rows)
 
 
-def _watch(session: Session, every: float, once: Callable[[], None]) -> None:
+def _watch(every: float, once: Callable[[], None]) -> None:
     """Decide again and again; an unavailable store or group is reported, and the next round tries again."""
     stopping = threading.Event()
     before = {number: signal.signal(number, lambda *_: stopping.set()) for number in (signal.SIGTERM, signal.SIGINT)}

@@ -25,7 +25,7 @@ from onerow.engine.queue.queue import Queue
 from onerow.engine.worker.pool_scaler import PoolScaler
 from onerow.engine.worker.supervised import Supervised
 from onerow.engine.worker.supervisor import DISMISSED, Supervisor, ease_collector, is_supervised
-from onerow.engine.worker.worker import Worker, is_dismissed, must_end
+from onerow.engine.worker.worker import Worker, is_dismissed, leave_when_idle, must_end
 from onerow.identity import check_platform
 from onerow.settings import project_folder
 
@@ -158,6 +158,8 @@ def command(
         )  # fmt: skip
         if log_format == "text":
             _announce(queue)
+        if until_idle and processes[0] > 1:
+            leave_when_idle(worker, False)  # until the supervisor says that all are
         ease_collector()
         sys.exit(_run(worker, supervised, scale))
     except OnerowError as error:

@@ -9,8 +9,18 @@ from time import monotonic, sleep
 from onerow.core.errors import OnerowError
 from onerow.core.scaling import ScaleSettings
 from onerow.engine.views import Views
-from onerow.engine.worker.supervisor import HURRY, LEFT_BEHIND, RETIRE
-from onerow.engine.worker.worker import Worker, counters_of, ends_by, longest_silence, overdue_for, retire, served_names
+from onerow.engine.worker.supervisor import HURRY, LEAVE, LEFT_BEHIND, RETIRE
+from onerow.engine.worker.worker import (
+    Worker,
+    counters_of,
+    ends_by,
+    is_idle,
+    leave_when_idle,
+    longest_silence,
+    overdue_for,
+    retire,
+    served_names,
+)
 from onerow.engine.worker.worker_process import LIFELINE, LIVENESS, Need
 
 _SIGN_EVERY = 0.5
@@ -84,9 +94,11 @@ class Supervised:
         assert self._worker is not None
         try:
             while orders := os.read(self._orders, 16):
-                if orders.strip(RETIRE):
+                if LEAVE in orders:
+                    leave_when_idle(self._worker, True)
+                if orders.strip(RETIRE + LEAVE):
                     self._worker.stop(hurry=HURRY in orders)
-                else:
+                elif RETIRE in orders:
                     retire(self._worker)
         except OSError:
             pass
@@ -104,8 +116,8 @@ def _need_of(worker: Worker, views: Views, settings: ScaleSettings) -> Need:
 
 def _sign_of(worker: Worker, need: Need | None) -> bytes:
     silence, overdue, counters = longest_silence(worker), overdue_for(worker), counters_of(worker)
-    draining = int(ends_by(worker) is not None)
-    fields = [f"{silence:.1f}", worker.running, counters.settled, _memory(), f"{overdue:.1f}", draining]
+    state = "draining" if ends_by(worker) is not None else "idle" if is_idle(worker) else "-"
+    fields = [f"{silence:.1f}", worker.running, counters.settled, _memory(), f"{overdue:.1f}", state]
     return " ".join(map(str, [*fields, *(need or ()), f"c={counters.text()}"])).encode() + b"\n"
 
 

@@ -19,7 +19,7 @@ from onerow.engine.worker.pool_scaler import PoolScaler
 from onerow.engine.worker.service_manager import ServiceManager
 from onerow.engine.worker.worker_process import FIRST_PAUSE, LIFELINE, WorkerProcess
 
-DRAIN, HURRY, RETIRE = b"d", b"h", b"r"
+DRAIN, HURRY, RETIRE, LEAVE = b"d", b"h", b"r", b"l"
 # Exit codes of a worker. With the first three a restart would not help.
 WRONG_APP, STORE_MOVED, TOO_OLD = 64, 66, 78
 LEFT_BEHIND, NEVER_READY, HUNG = 70, 71, 75
@@ -143,11 +143,22 @@ class Supervisor:
                 running = True
                 if self._now >= worker.start_at:
                     self._start(worker)
+        if self._once:
+            self._let_all_leave()
         if self._scaler is not None and self._stops == 0:
             decision = self._scaler.tick(self._workers, self._now)
             if decision is not None:
                 self._scale(decision)
         return running
+
+    def _let_all_leave(self) -> None:
+        """Tell the processes that they may leave, once all are idle: what one still runs may be for any of them."""
+        left = [worker for worker in self._workers if worker.start_at < float("inf")]
+        if all(worker.idle and worker.process is not None for worker in left):
+            for worker in left:
+                if not worker.may_leave:
+                    worker.may_leave = True
+                    worker.order(LEAVE)
 
     def _scale(self, decision: Decision) -> None:
         """Start processes, or retire idle ones: a busy one is never chosen."""

@@ -51,6 +51,8 @@ DEFAULT_CONCURRENCY = 16
 _GATHER_FOR = 0.002
 _LONGEST_REST, _LONGEST_REST_TO_END = 3600.0, 0.05  # the second while this worker waits for the last attempts
 _FIRST_PAUSE, _LONGEST_PAUSE, _LONGEST_PAUSE_IN_DRAIN = 0.02, 2.0, 0.25
+_IDLE_ROUNDS = 2
+_REST_WHILE_OTHERS_WORK = 0.25
 _CLAIM_WITHIN = 15.0  # seconds after a rest in which the next round must succeed, else this worker does not claim
 
 # At least longer than a thread waits on a loaded machine. Two thirds of a long lease, so that a replacement worker is
@@ -116,6 +118,7 @@ class Worker:
         self._host_resources = HostResources(Resources(total_memory, total_cpus))
         self._until_idle = until_idle
         self._idle_rounds = 0
+        self._leaves = True  # when it is idle
         self._batches = 0  # of messages that were stored
         self._republish = republish
         self._show_output = show_output
@@ -172,7 +175,7 @@ class Worker:
             try:
                 self._start()
                 rest = _LONGEST_REST_TO_END / 2 if self._until_idle else _LONGEST_REST
-                self._run_rounds(lambda: self._stopping.is_set() or (self._until_idle and self._is_idle()), rest)
+                self._run_rounds(lambda: self._stopping.is_set() or (self._until_idle and self._may_leave()), rest)
                 self._drain()
             finally:
                 self._end()
@@ -334,6 +337,14 @@ class Worker:
         if self._in_flight.resting:
             self._waker.poke()
 
+    def _may_leave(self) -> bool:
+        """Whether it is idle and all others are; while only it is, wait for a wake-up or its next look at the store."""
+        idle = self._is_idle()
+        if idle and not self._leaves:
+            self._rest(_REST_WHILE_OTHERS_WORK)
+            return False
+        return idle
+
     def _is_idle(self) -> bool:
         """Whether nothing was due, in flight or under way in two rounds, and each inbox has looked and found nothing."""
         producer = self._producer
@@ -343,7 +354,7 @@ class Worker:
         if quiet:
             self._background.wait_phases.tick(self.queue.store.now())
         self._idle_rounds = self._idle_rounds + 1 if quiet and not producer.may_be_due else 0
-        return self._idle_rounds >= 2
+        return self._idle_rounds >= _IDLE_ROUNDS
 
     def _received_everything(self) -> bool:
         """Whether each inbox found nothing at its last look; if messages were stored since the last call, look for tasks."""
@@ -486,6 +497,18 @@ def retire(worker: Worker) -> None:
     """Let it claim no more; `run` returns when the running attempts have ended, however long they take."""
     worker._retiring = True
     worker._stopping.set()
+    if worker.ready.is_set():
+        worker._in_flight.wake()
+
+
+def is_idle(worker: Worker) -> bool:
+    """Whether a worker with `until_idle` found nothing to do in its last rounds."""
+    return worker._idle_rounds >= _IDLE_ROUNDS
+
+
+def leave_when_idle(worker: Worker, leaves: bool) -> None:
+    """Whether it may leave when it is idle; else it waits for work of others that it could take over."""
+    worker._leaves = leaves
     if worker.ready.is_set():
         worker._in_flight.wake()
 

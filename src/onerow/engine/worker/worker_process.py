@@ -48,6 +48,8 @@ class WorkerProcess:
         self.settled = 0  # attempts since its start
         self.memory = 0  # bytes
         self.draining = False  # the process claims no more, for example because an operator asked for it
+        self.idle = False  # nothing is due, and it waits until all others are idle too
+        self.may_leave = False  # it got LEAVE: all are idle
         self.overdue = 0.0  # seconds for which it should have claimed, and did not
         self.counters = Counters()  # of the process that runs
         self.need: Need | None = None  # as this worker last read it from the store
@@ -82,6 +84,7 @@ class WorkerProcess:
             os.close(signs)
         self.silent_at_most, self.running, self.settled, self.memory = _SILENT_AT_START, 0, 0, 0
         self.ready, self.draining, self.overdue, self.need = False, False, 0.0, None
+        self.idle = self.may_leave = False
         self.counters = Counters()
         self.kill_at, self.killed = float("inf"), ""
 
@@ -114,7 +117,7 @@ class WorkerProcess:
                 if more and more[-1].startswith(b"c="):
                     self.counters = Counters.parse(more.pop()[2:].decode())
                 self.overdue = float(more[0]) if more else 0.0
-                self.draining = more[1:2] == [b"1"]
+                self.draining, self.idle = more[1:2] == [b"draining"], more[1:2] == [b"idle"]
                 self.need = Need(*map(int, more[2:5])) if len(more) > 4 else self.need
                 self.silent_at_most = float(silent_at_most)
                 self.ready = True
