@@ -230,6 +230,15 @@ def test_a_worker_that_never_becomes_ready_is_started_five_times_and_not_again(s
     assert "was killed by SIGSEGV; 5 starts in a row ended before the worker was ready" in supervisor.output()
 
 
+def test_a_process_that_never_becomes_ready_ends_no_process_that_works(supervisor: SupervisorProcess) -> None:
+    works = "try: os.mkdir(__file__ + '.works')\nexcept FileExistsError: sys.exit(1)\nsign(running=1)\norder()"
+    supervisor.start(works, processes=2)
+    supervisor.workers(6)
+    supervisor.wait_for_output("ended with 1; another starts in 16 s")
+    supervisor.signal(signal.SIGTERM)
+    assert supervisor.wait() == 0
+
+
 def test_a_worker_that_was_ready_is_replaced_however_often_it_dies(supervisor: SupervisorProcess) -> None:
     supervisor.start("if number in (3, 6): sign()\nif number < 8: sys.exit(75)\nsign()\norder()")
     supervisor.workers(9)

@@ -29,7 +29,7 @@ _ROUND = 0.05
 _STABLE = 10.0
 _LONGEST_PAUSE = 30.0
 
-# After this many starts in a row without a ready worker, the supervisor gives up.
+# After this many starts in a row without a ready worker, the supervisor gives up, unless others work.
 _MOST_FAILED_STARTS = 5
 
 # A process that needs much memory from the beginning is not replaced again and again.
@@ -237,7 +237,9 @@ class Supervisor:
             self._stop(None)
             return
         worker.failed_starts = 0 if worker.ready or code == 0 else worker.failed_starts + 1
-        if worker.failed_starts >= _MOST_FAILED_STARTS:
+        # While others work, the cause may pass: a store that takes no more connections, or too little memory.
+        others_work = any(other.process is not None and other.ready for other in self._workers)
+        if worker.failed_starts >= _MOST_FAILED_STARTS and not others_work:
             self._code = NEVER_READY
             self._say(
                 f"worker process {pid} {how}; {worker.failed_starts} starts in a row ended before the worker was ready, "
