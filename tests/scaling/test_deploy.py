@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -307,26 +308,60 @@ def test_the_template_makes_a_stack_whose_function_has_the_least_rights(aws: str
     assert set(function["Environment"]["Variables"]) <= set(VARIABLES)
     module, _, name = function["Handler"].rpartition(".")
     assert callable(getattr(__import__(module, fromlist=[name]), name))
-    s3, iam = boto3.client("s3"), boto3.client("iam")
+    stacks, iam = boto3.client("cloudformation"), boto3.client("iam")
+    create_stack(stacks, text)
+    (role,) = iam.list_roles()["Roles"]
+    assert not iam.list_policies(Scope="Local")["Policies"]  # for a function in a VPC only
+    policy = iam.get_role_policy(RoleName=role["RoleName"], PolicyName="scale")["PolicyDocument"]
+    assert all(action in str(policy) for statement in rights for action in statement["Action"])
+    for client in (iam, stacks):
+        client.close()
+
+
+def create_stack(stacks: Any, text: str, **parameters: str) -> None:
+    s3 = boto3.client("s3")
     s3.create_bucket(Bucket="code", CreateBucketConfiguration={"LocationConstraint": "eu-central-1"})
     s3.put_object(Bucket="code", Key="onerow.zip", Body=b"PK\x05\x06" + bytes(18))
-    stacks = boto3.client("cloudformation")
+    s3.close()
+    given = {"CodeBucket": "code", "Store": "postgresql://db/onerow"} | parameters
     stacks.create_stack(
         StackName="scale",
         TemplateBody=text,
         Capabilities=["CAPABILITY_IAM"],
-        Parameters=[
-            {"ParameterKey": "CodeBucket", "ParameterValue": "code"},
-            {"ParameterKey": "Store", "ParameterValue": "postgresql://db/onerow"},
-        ],
+        Parameters=[{"ParameterKey": name, "ParameterValue": value} for name, value in given.items()],
     )
     (stack,) = stacks.describe_stacks(StackName="scale")["Stacks"]
     assert stack["StackStatus"] == "CREATE_COMPLETE"
-    (role,) = iam.list_roles()["Roles"]
-    policy = iam.get_role_policy(RoleName=role["RoleName"], PolicyName="scale")["PolicyDocument"]
-    assert all(action in str(policy) for statement in rights for action in statement["Action"])
-    for client in (s3, iam, stacks):
+
+
+def test_the_function_runs_in_the_subnets_that_are_given(aws: str) -> None:
+    stacks, iam, ec2 = boto3.client("cloudformation"), boto3.client("iam"), boto3.client("ec2")
+    (one, two, *_) = [subnet["SubnetId"] for subnet in ec2.describe_subnets()["Subnets"]]
+    group = ec2.describe_security_groups()["SecurityGroups"][0]["GroupId"]
+    create_stack(stacks, render("lambda", "media.app"), SubnetIds=f"{one},{two}", SecurityGroupIds=group)
+    functions = boto3.client("lambda")
+    network = functions.get_function_configuration(FunctionName="media-app-scale")["VpcConfig"]
+    assert (network["SubnetIds"], network["SecurityGroupIds"]) == ([one, two], [group])
+    # moto does not attach the policies of a role in a template.
+    (policy,) = iam.list_policies(Scope="Local")["Policies"]
+    assert "Network" in policy["PolicyName"]
+    for client in (stacks, iam, ec2, functions):
         client.close()
+
+
+def test_the_code_of_the_function_is_packed_for_its_runtime() -> None:
+    text = render("lambda", "media.app")
+    (template,) = documents(text)
+    function = template["Resources"]["Function"]["Properties"]
+    install, pack = [line.removeprefix("#").split() for line in text.splitlines() if line.startswith("#   ")]
+    options = list(pairwise(install))
+    assert f"python{dict(options)['--python-version']}" == function["Runtime"]
+    platforms = [value for option, value in options if option == "--platform"]
+    assert platforms
+    assert all(platform.endswith(*function["Architectures"]) for platform in platforms)
+    # pip refuses --platform without it, and a source distribution would be compiled for this machine.
+    assert "--only-binary=:all:" in install
+    assert pack == ["(cd", "package", "&&", "zip", "-qr", "../onerow.zip", ".)"]  # the packages at the top of the zip
 
 
 @pytest.mark.parametrize(
