@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import boto3
 import kubernetes_validate
@@ -18,6 +19,7 @@ import psycopg
 import pymongo
 import pytest
 import yaml
+from bson import json_util
 
 from conftest import start
 from onerow import Pipeline, Queue
@@ -294,6 +296,59 @@ def test_the_queries_for_kedas_own_scalers_count_leases_and_due_tasks(
             assert tasks.count_documents(keda_filter([("clips", "video"), ("other", "video")])) == 6
 
 
+def kedas_count(text: str, url: str) -> int:
+    """Return the number that KEDA reads by the trigger of a manifest, at the server of a URL."""
+    (_, scaled) = documents(text)
+    metadata = scaled["spec"]["triggers"][0]["metadata"]
+    if url.startswith("postgresql"):
+        with psycopg.connect(url) as connection:
+            row = connection.execute(metadata["query"].encode()).fetchone()
+            assert row is not None
+            return int(row[0])
+    with pymongo.MongoClient[dict[str, Any]](url) as client:
+        tasks = client[metadata["dbName"]][metadata["collection"]]
+        return tasks.count_documents(json_util.loads(metadata["query"]))
+
+
+@pytest.mark.parametrize("kind", ["postgresql", "mongodb"])
+def test_the_queries_read_the_schema_or_database_that_is_given(kind: str, request: pytest.FixtureRequest) -> None:
+    if kind == "postgresql":
+        plain, schema = request.getfixturevalue("postgres_url"), "Work_2"
+        store = f"{plain}{'&' if '?' in plain else '?'}schema={schema}"
+    else:
+        plain = store = request.getfixturevalue("mongo_url")
+        schema = urlsplit(plain).path.strip("/")
+    queue = Queue(open_store(store))
+    clips = Pipeline("clips")
+    clips.phase(name="video")(lambda job: None)
+    queue.publish(clips)
+    queue.add_many(clips, [{"n": n} for n in range(3)])
+    lease(queue, 1)
+    text = render("keda", "media.app", via=kind, phases=("clips.video",), schema=schema)
+    assert kedas_count(text, plain) == 3
+    queue.close()
+
+
+@pytest.mark.parametrize("job", [False, True])
+@pytest.mark.parametrize("options", KEDAS, ids=lambda options: options["via"])
+def test_the_secret_that_keda_reads_is_made_in_its_namespace(options: dict[str, Any], job: bool) -> None:
+    texts = [
+        render("k8s", "media.app", namespace="work"),
+        render("keda", "media.app", namespace="work", job=job, **options),
+    ]
+    made = dict[tuple[str, str], list[str]]()
+    for line in "\n".join(texts).splitlines():
+        if "kubectl create secret generic" in line:
+            words = line.partition("kubectl ")[2].split()
+            keys = [word.removeprefix("--from-literal=").partition("=")[0] for word in words[5:]]
+            assert words[4] == "--namespace"
+            made[words[3], words[5]] = keys
+    sign_in, scaled = documents(texts[1])
+    (reference,) = sign_in["spec"]["secretTargetRef"]
+    assert reference["key"] in made[reference["name"], sign_in["metadata"]["namespace"]]
+    assert sign_in["metadata"]["namespace"] == scaled["metadata"]["namespace"] == "work"
+
+
 # ── Lambda ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -381,6 +436,7 @@ def test_the_code_of_the_function_is_packed_for_its_runtime() -> None:
         ("keda", {"via": "mongodb", "phases": ("clips",)}),
         ("keda", {"via": "aws-sqs-queue"}),
         ("keda", {"via": "aws-sqs-queue", "sqs": "videos"}),
+        ("keda", {"via": "postgresql", "phases": ("clips.video",), "schema": 'x"; DROP'}),
         ("lambda", {"target": "vm:x"}),
         ("lambda", {"target": "asg:x\n"}),
         ("lambda", {"sqs": "http://x"}),
