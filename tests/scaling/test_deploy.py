@@ -450,6 +450,29 @@ def test_values_that_would_break_a_file_are_rejected(kind: str, options: dict[st
 
 
 def test_an_app_that_is_no_module_is_rejected() -> None:
-    for app in ("app.py; rm", "a b", "", "1app"):
+    for app in (
+        "app.py; rm",
+        "a b",
+        "",
+        "1app",
+        "app.py",
+        "app.py:queue",
+        "a..b",
+        "a.",
+        "it's",
+        '"a"',
+        "a:b:c",
+        "src/a",
+    ):
         with pytest.raises(BadInput, match=re.escape(repr(app))):
             render("docker", app)
+
+
+def test_a_module_with_any_letters_is_deployed_under_a_name_that_its_tool_accepts() -> None:
+    with pytest.raises(BadInput, match="영상") as found:
+        render("k8s", "영상.앱:대기열")
+    assert (found.value.field, found.value.fix) == ("name", "give --name")
+    for kind in ("systemd", "docker", "compose", "k8s"):
+        assert "영상.my-app:대기열" in render(kind, "영상.my-app:대기열", name="media")
+    (found_compose,) = documents(render("compose", "영상.my-app", name="media"))
+    assert check_command(found_compose["services"]["worker"]["command"])["app"] == "영상.my-app"

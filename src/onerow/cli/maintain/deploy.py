@@ -14,6 +14,8 @@ from onerow.core.errors import BadInput
 from onerow.core.scaling import DEFAULT_SLOTS
 
 _FILES = files("onerow.cli.deploy_files")
+_MODULE = r"[^\W\d][\w-]*"
+_NAME = r"[a-z]([-a-z0-9]{0,40}[a-z0-9])?"
 _LEAST_MARGIN = 10  # seconds from the end of the grace period to the kill
 
 KINDS = ("systemd", "docker", "compose", "k8s", "keda", "lambda")
@@ -84,10 +86,14 @@ def render(
     prefix: str = "video",
 ) -> str:
     """Return the text of the file; raise BadInput for values that would not work there."""
-    if not re.fullmatch(r"[A-Za-z_][\w.]*(:[A-Za-z_]\w*)?", app):
+    module = app.partition(":")[0]
+    if not re.fullmatch(rf"{_MODULE}(\.{_MODULE})*(:[^\W\d]\w*)?", app) or module.endswith(".py"):
         raise BadInput(f"{app!r} is not an app", fix="write module or module:queue", field="app")
-    name = name or re.sub(r"[^a-z0-9]+", "-", app.partition(":")[0].lower()).strip("-")
-    _check("name", name, r"[a-z]([-a-z0-9]{0,40}[a-z0-9])?", "small letters, digits and '-'")
+    if name is None:
+        name = re.sub(r"[^a-z0-9]+", "-", module.lower()).strip("-")
+        if not re.fullmatch(_NAME, name):
+            raise BadInput(f"{app!r} makes no name for a service", fix="give --name", field="name")
+    _check("name", name, _NAME, "small letters, digits and '-', at most 42")
     _check("namespace", namespace, r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", "small letters, digits and '-'")
     _check("user", user, r"[a-z_][-a-z0-9_]*", "a user name")
     _check("folder", folder or "/", r"/[\w./+-]*", "an absolute path without spaces")
