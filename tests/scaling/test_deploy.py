@@ -361,6 +361,7 @@ def test_the_template_makes_a_stack_whose_function_has_the_least_rights(aws: str
     assert wide == ([["autoscaling:DescribeAutoScalingGroups"]] if target.startswith("asg") else [])
     function = template["Resources"]["Function"]["Properties"]
     assert set(function["Environment"]["Variables"]) <= set(VARIABLES)
+    assert function["LoggingConfig"]["ApplicationLogLevel"] == "INFO"  # else the decisions are in no log
     module, _, name = function["Handler"].rpartition(".")
     assert callable(getattr(__import__(module, fromlist=[name]), name))
     stacks, iam = boto3.client("cloudformation"), boto3.client("iam")
