@@ -154,6 +154,26 @@ def test_the_image_has_no_root_and_its_command_is_a_worker() -> None:
     compile(json.loads(health[health.index("[") :])[2], "health", "exec")
 
 
+@pytest.mark.parametrize(
+    "files, installed",
+    [
+        ({}, ["onerow[postgres,mongo,sqs,aws]"]),
+        ({"requirements.txt": ""}, ["onerow[postgres,mongo,sqs,aws]", "-r requirements.txt"]),
+        ({"pyproject.toml": "[tool.ruff]\nline-length = 99\n"}, ["onerow[postgres,mongo,sqs,aws]"]),
+        ({"pyproject.toml": "[project]\nname = 'media'\n"}, ["onerow[postgres,mongo,sqs,aws]", "."]),
+    ],
+    ids=["none", "requirements", "settings only", "project"],
+)
+def test_the_image_installs_what_the_project_has(files: dict[str, str], installed: list[str], tmp_path: Path) -> None:
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    (run,) = [line for line in render("docker", "app").splitlines() if line.startswith("RUN pip ")]
+    script = 'pip() { echo "$@"; }; ' + run.removeprefix("RUN ")
+    done = subprocess.run(["sh", "-ec", script], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == [f"install {what}" for what in installed]
+
+
 def test_compose_starts_workers_after_the_database_is_migrated() -> None:
     (found,) = documents(render("compose", "media.app", grace="45s"))
     services = found["services"]

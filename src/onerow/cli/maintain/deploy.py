@@ -223,14 +223,14 @@ def _connection(parameter: str, scheme: str, values: dict[str, Any]) -> dict[str
         "auth_key": "connection",
         "secret": "# Before, with a user that may only read, and without onerow's own options such as ?schema=…:\n"
         f"# kubectl create secret generic {secret} --namespace {values['namespace']} "
-        f"--from-literal=connection={scheme}://user:password@host/database",
+        f"--from-literal=connection='{scheme}://user:password@host/database'",
     }
 
 
 def keda_sql(places: Sequence[tuple[str, ...]], bound: int, schema: str = "onerow") -> str:
     """Return the query for KEDA's postgresql trigger: leases and due tasks of some phases, counted up to a bound.
 
-    It knows no limits per key, rates or pauses; /scale does.
+    It knows no limits, rates or pauses; /scale does.
     """
     quoted = ", ".join("(" + ", ".join("'" + name.replace("'", "''") + "'" for name in place) + ")" for place in places)
     text = re.sub(r"\s+", " ", _FILES.joinpath("kedaquery.sql").read_text(encoding="utf-8")).strip()
