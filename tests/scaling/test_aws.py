@@ -10,6 +10,7 @@ import yaml
 from msgspec.structs import replace
 
 from onerow import Queue
+from onerow.cli.main import main
 from onerow.cli.maintain.deploy import render
 from onerow.core.errors import BadInput, ScalingUnavailable
 from onerow.core.scaling import ScaleSettings, ScaleState
@@ -162,6 +163,34 @@ def test_messages_of_a_queue_count_before_they_are_rows(aws: str, queue: Queue) 
     decision = scaler.decide(ScaleState())
     assert decision.fields("video")["video_desired_raw"] == 1 + 2
     assert Scaler(queue, SETTINGS, messages=lambda: counts).decide(ScaleState()).raw == 2
+
+
+def test_messages_are_counted_in_the_region_of_the_queue(
+    group: Any, queue: Queue, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    client = boto3.client("sqs", region_name="eu-west-3")
+    client.send_message(QueueUrl=client.create_queue(QueueName="videos")["QueueUrl"], MessageBody="1")
+    client.close()
+    url = "https://sqs.eu-west-3.amazonaws.com/123456789012/videos"
+    environment = {"ONEROW_STORE": queue.url, "ONEROW_SCALE_TARGET": "asg:encoders", "ONEROW_SCALE_SQS": url}
+    assert scale(environment)["video_scale_result"]["video_visible"] == 1
+    with pytest.raises(SystemExit) as ended:
+        main(["scale", "--store", queue.url, "--json", "--sqs", url, "--prefix", "video"], prog_name="onerow")
+    assert (ended.value.code or 0, json.loads(capsys.readouterr().out)["video_visible"]) == (0, 1)
+
+
+@pytest.mark.parametrize("event", [None, [], "x", {"source": "aws.events"}, {"Records": [{"body": "{}"}]}])
+def test_the_lambda_handler_needs_nothing_from_its_event_and_its_answer_is_json(
+    event: Any, group: Any, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ONEROW_STORE", queue.url)
+    monkeypatch.setenv("ONEROW_SCALE_TARGET", "asg:encoders")
+    monkeypatch.setenv("ONEROW_SCALE_PREFIX", "encoder")
+    for name in ("SLOTS", "MIN", "MAX", "PHASES", "TARGET_WAIT", "IN_AFTER", "MODE", "SQS", "WARM_POOL"):
+        monkeypatch.setenv(f"ONEROW_SCALE_{name}", "")  # as a template without a value sets it
+    answer = json.loads(json.dumps(handler(event, None)))
+    assert (answer["changed"], answer["encoder_scale_result"]["encoder_decision"]) == (False, "hold")
+    assert isinstance(answer["encoder_scale_result"]["stable_zero_since_epoch"], int)
 
 
 def test_the_lambda_handler_scales_and_answers_with_the_fields_of_the_decision(
