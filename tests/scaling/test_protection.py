@@ -229,6 +229,22 @@ def test_protection_follows_the_work() -> None:
     assert recorder.set_to[-1] is False
 
 
+def test_an_error_that_lasts_is_said_once() -> None:
+    said = list[str]()
+    recorder = Recorder(renew_after=600.0)
+    protector = Protector(recorder, lambda: 1, said.append)
+    recorder.fails = ScalingUnavailable("throttled")
+    for now in range(60):
+        protector.tick(float(now))
+    recorder.fails = ScalingUnavailable("denied")
+    protector.tick(70.0)
+    recorder.fails = None
+    protector.tick(80.0)
+    recorder.fails = ScalingUnavailable("denied")
+    protector.tick(700.0)
+    assert [line.rpartition(" ")[2] for line in said] == ["throttled", "denied", "denied"]
+
+
 @pytest.mark.parametrize("error", [ScalingUnavailable("x"), BadInput("no region"), KeyError("x"), RecursionError("x")])
 def test_no_error_ends_the_renewal(error: Exception) -> None:
     said = list[str]()

@@ -119,6 +119,7 @@ class Protector:
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="onerow scale-in protection", daemon=True)
         self._protected: bool | None = None  # not known yet
+        self._problem = ""
         self._set_at = self._busy_at = self._retry_at = float("-inf")
 
     def start(self) -> None:
@@ -147,9 +148,12 @@ class Protector:
         except Exception as error:  # whatever was answered: this thread must live as long as the work does
             self._protected = None  # the call may have succeeded, and only its answer was lost
             self._retry_at = now + _RETRY_AFTER
-            self._say(f"scale-in protection could not be {'set' if protected else 'given up'}: {error}")
+            problem = f"scale-in protection could not be {'set' if protected else 'given up'}: {error}"
+            if problem != self._problem:  # once, not at each of its tries
+                self._say(problem)
+            self._problem = problem
         else:
-            self._protected, self._set_at = protected, now
+            self._protected, self._set_at, self._problem = protected, now, ""
 
     def _run(self) -> None:
         while not self._stopping.wait(_LOOK_EVERY):
