@@ -229,6 +229,17 @@ def test_protection_follows_the_work() -> None:
     assert recorder.set_to[-1] is False
 
 
+def test_an_error_while_giving_it_up_does_not_delay_the_next_protection() -> None:
+    running = 0
+    recorder = Recorder()
+    protector = Protector(recorder, lambda: running, lambda line: None)
+    recorder.fails = ScalingUnavailable("the instance is not in service")
+    protector.tick(0.0)
+    running, recorder.fails = 1, None
+    protector.tick(0.5)
+    assert recorder.set_to == [True]
+
+
 def test_an_error_that_lasts_is_said_once() -> None:
     said = list[str]()
     recorder = Recorder(renew_after=600.0)
