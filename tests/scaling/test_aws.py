@@ -1,12 +1,17 @@
 """Auto Scaling groups, ECS services, SQS counts and the Lambda handler, against moto over HTTP."""
 
+import json
+from pathlib import Path
 from typing import Any
 
 import boto3
 import pytest
+import yaml
 from msgspec.structs import replace
 
 from onerow import Queue
+from onerow.cli.main import main
+from onerow.cli.maintain.deploy import render
 from onerow.core.errors import BadInput, ScalingUnavailable
 from onerow.core.scaling import ScaleSettings, ScaleState
 from onerow.engine.control import notes
@@ -15,9 +20,13 @@ from onerow.ports import Note
 from onerow.scaling import Scaler
 from onerow.scaling.aws_client import AwsClient
 from onerow.scaling.aws_lambda import VARIABLES, handler, scale, settings_of, with_scale_result
+from onerow.scaling.protection import InstanceProtection
 from onerow.scaling.scaler import SCALE
 from onerow.scaling.targets import open_target, sqs_counts
 from tests.scaling.conftest import lease
+from tests.scaling.local_server import serving
+
+ROOT = Path(__file__).parents[2]
 
 SETTINGS = ScaleSettings(slots=2, maximum=100)
 
@@ -122,17 +131,23 @@ def test_running_leases_keep_the_group(group: Any, queue: Queue) -> None:
     assert (decision.decision, decision.workers) == ("hold", 2)
 
 
-def test_a_service_is_scaled(aws: str, queue: Queue) -> None:
+@pytest.fixture
+def service(aws: str) -> Any:
+    """An ECS service `encoders` without tasks in the cluster `media`; return its client."""
     client = boto3.client("ecs")
     client.create_cluster(clusterName="media")
     client.register_task_definition(family="worker", containerDefinitions=[{"name": "w", "image": "w", "memory": 64}])
     client.create_service(cluster="media", serviceName="encoders", taskDefinition="worker", desiredCount=0)
+    yield client
+    client.close()
+
+
+def test_a_service_is_scaled(service: Any, queue: Queue) -> None:
     queue.add_many("clips", [{"n": n} for n in range(5)])
     scaler = Scaler(queue, SETTINGS, target=open_target("ecs:media/encoders"))
     assert scaler.apply(scaler.decide()) is True
-    (service,) = client.describe_services(cluster="media", services=["encoders"])["services"]
-    assert service["desiredCount"] == 3
-    client.close()
+    (found,) = service.describe_services(cluster="media", services=["encoders"])["services"]
+    assert found["desiredCount"] == 3
 
 
 def test_messages_of_a_queue_count_before_they_are_rows(aws: str, queue: Queue) -> None:
@@ -148,6 +163,34 @@ def test_messages_of_a_queue_count_before_they_are_rows(aws: str, queue: Queue) 
     decision = scaler.decide(ScaleState())
     assert decision.fields("video")["video_desired_raw"] == 1 + 2
     assert Scaler(queue, SETTINGS, messages=lambda: counts).decide(ScaleState()).raw == 2
+
+
+def test_messages_are_counted_in_the_region_of_the_queue(
+    group: Any, queue: Queue, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    client = boto3.client("sqs", region_name="eu-west-3")
+    client.send_message(QueueUrl=client.create_queue(QueueName="videos")["QueueUrl"], MessageBody="1")
+    client.close()
+    url = "https://sqs.eu-west-3.amazonaws.com/123456789012/videos"
+    environment = {"ONEROW_STORE": queue.url, "ONEROW_SCALE_TARGET": "asg:encoders", "ONEROW_SCALE_SQS": url}
+    assert scale(environment)["video_scale_result"]["video_visible"] == 1
+    with pytest.raises(SystemExit) as ended:
+        main(["scale", "--store", queue.url, "--json", "--sqs", url, "--prefix", "video"], prog_name="onerow")
+    assert (ended.value.code or 0, json.loads(capsys.readouterr().out)["video_visible"]) == (0, 1)
+
+
+@pytest.mark.parametrize("event", [None, [], "x", {"source": "aws.events"}, {"Records": [{"body": "{}"}]}])
+def test_the_lambda_handler_needs_nothing_from_its_event_and_its_answer_is_json(
+    event: Any, group: Any, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ONEROW_STORE", queue.url)
+    monkeypatch.setenv("ONEROW_SCALE_TARGET", "asg:encoders")
+    monkeypatch.setenv("ONEROW_SCALE_PREFIX", "encoder")
+    for name in ("SLOTS", "MIN", "MAX", "PHASES", "TARGET_WAIT", "IN_AFTER", "MODE", "SQS", "WARM_POOL"):
+        monkeypatch.setenv(f"ONEROW_SCALE_{name}", "")  # as a template without a value sets it
+    answer = json.loads(json.dumps(handler(event, None)))
+    assert (answer["changed"], answer["encoder_scale_result"]["encoder_decision"]) == (False, "hold")
+    assert isinstance(answer["encoder_scale_result"]["stable_zero_since_epoch"], int)
 
 
 def test_the_lambda_handler_scales_and_answers_with_the_fields_of_the_decision(
@@ -172,6 +215,49 @@ def test_the_lambda_handler_scales_and_answers_with_the_fields_of_the_decision(
     }
     assert (answer["target"], answer["changed"]) == ("asg:encoders", True)
     assert desired(group) == 3
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """The actions of IAM that calls of AwsClient needed."""
+    found, call = set[str](), AwsClient.call
+
+    def recorded(self: AwsClient, operation: str, **terms: Any) -> dict[str, Any]:
+        answer = call(self, operation, **terms)
+        meta = self._open().meta
+        found.add(f"{meta.service_model.signing_name}:{meta.method_to_api_mapping[operation]}")
+        return answer
+
+    monkeypatch.setattr(AwsClient, "call", recorded)
+    return found
+
+
+@pytest.mark.parametrize("target", ["asg:encoders", "ecs:media/encoders"])
+def test_the_rights_of_the_template_are_those_of_the_calls(
+    target: str, group: Any, service: Any, queue: Queue, calls: set[str]
+) -> None:
+    client = boto3.client("sqs")
+    sqs = client.create_queue(QueueName="videos")["QueueUrl"]
+    client.close()
+    queue.add_many("clips", [{"n": n} for n in range(3)])
+    environment = {"ONEROW_STORE": queue.url, "ONEROW_SCALE_TARGET": target, "ONEROW_SCALE_SQS": sqs}
+    assert scale(environment)["changed"] is True
+    url = "https://sqs.eu-central-1.amazonaws.com/123456789012/videos"
+    template = yaml.safe_load(render("lambda", "media.app", target=target, sqs=url))
+    (policy,) = template["Resources"]["Role"]["Properties"]["Policies"]
+    allowed = {action for statement in policy["PolicyDocument"]["Statement"] for action in statement["Action"]}
+    assert {action for action in allowed if not action.startswith("logs:")} == calls
+
+
+def test_the_rights_of_workers_in_the_guide_are_those_of_the_calls(group: Any, calls: set[str]) -> None:
+    group.update_auto_scaling_group(AutoScalingGroupName="encoders", DesiredCapacity=1)
+    (found,) = group.describe_auto_scaling_groups()["AutoScalingGroups"]
+    instance = found["Instances"][0]["InstanceId"]
+    with serving(lambda method, path, headers, body: (200, instance.encode())) as metadata:
+        InstanceProtection(AwsClient("autoscaling"), metadata).set(True)
+    guide = (ROOT / "docs" / "how-to" / "scaling-aws.md").read_text(encoding="utf-8")
+    policy = json.loads(guide.partition("```json\n")[2].partition("```")[0])
+    assert {statement["Action"] for statement in policy["Statement"]} == calls
 
 
 def test_the_result_is_merged_beside_the_other_keys_of_an_answer(queue: Queue) -> None:

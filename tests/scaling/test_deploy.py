@@ -8,8 +8,10 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import boto3
 import kubernetes_validate
@@ -17,6 +19,7 @@ import psycopg
 import pymongo
 import pytest
 import yaml
+from bson import json_util
 
 from conftest import start
 from onerow import Pipeline, Queue
@@ -149,6 +152,26 @@ def test_the_image_has_no_root_and_its_command_is_a_worker() -> None:
     assert check_command(command["CMD"])["app"] == "media.app:queue"
     health = next(rest for name, _, rest in steps if name == "HEALTHCHECK")
     compile(json.loads(health[health.index("[") :])[2], "health", "exec")
+
+
+@pytest.mark.parametrize(
+    "files, installed",
+    [
+        ({}, ["onerow[postgres,mongo,sqs,aws]"]),
+        ({"requirements.txt": ""}, ["onerow[postgres,mongo,sqs,aws]", "-r requirements.txt"]),
+        ({"pyproject.toml": "[tool.ruff]\nline-length = 99\n"}, ["onerow[postgres,mongo,sqs,aws]"]),
+        ({"pyproject.toml": "[project]\nname = 'media'\n"}, ["onerow[postgres,mongo,sqs,aws]", "."]),
+    ],
+    ids=["none", "requirements", "settings only", "project"],
+)
+def test_the_image_installs_what_the_project_has(files: dict[str, str], installed: list[str], tmp_path: Path) -> None:
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    (run,) = [line for line in render("docker", "app").splitlines() if line.startswith("RUN pip ")]
+    script = 'pip() { echo "$@"; }; ' + run.removeprefix("RUN ")
+    done = subprocess.run(["sh", "-ec", script], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == [f"install {what}" for what in installed]
 
 
 def test_compose_starts_workers_after_the_database_is_migrated() -> None:
@@ -293,6 +316,59 @@ def test_the_queries_for_kedas_own_scalers_count_leases_and_due_tasks(
             assert tasks.count_documents(keda_filter([("clips", "video"), ("other", "video")])) == 6
 
 
+def kedas_count(text: str, url: str) -> int:
+    """Return the number that KEDA reads by the trigger of a manifest, at the server of a URL."""
+    (_, scaled) = documents(text)
+    metadata = scaled["spec"]["triggers"][0]["metadata"]
+    if url.startswith("postgresql"):
+        with psycopg.connect(url) as connection:
+            row = connection.execute(metadata["query"].encode()).fetchone()
+            assert row is not None
+            return int(row[0])
+    with pymongo.MongoClient[dict[str, Any]](url) as client:
+        tasks = client[metadata["dbName"]][metadata["collection"]]
+        return tasks.count_documents(json_util.loads(metadata["query"]))
+
+
+@pytest.mark.parametrize("kind", ["postgresql", "mongodb"])
+def test_the_queries_read_the_schema_or_database_that_is_given(kind: str, request: pytest.FixtureRequest) -> None:
+    if kind == "postgresql":
+        plain, schema = request.getfixturevalue("postgres_url"), "Work_2"
+        store = f"{plain}{'&' if '?' in plain else '?'}schema={schema}"
+    else:
+        plain = store = request.getfixturevalue("mongo_url")
+        schema = urlsplit(plain).path.strip("/")
+    queue = Queue(open_store(store))
+    clips = Pipeline("clips")
+    clips.phase(name="video")(lambda job: None)
+    queue.publish(clips)
+    queue.add_many(clips, [{"n": n} for n in range(3)])
+    lease(queue, 1)
+    text = render("keda", "media.app", via=kind, phases=("clips.video",), schema=schema)
+    assert kedas_count(text, plain) == 3
+    queue.close()
+
+
+@pytest.mark.parametrize("job", [False, True])
+@pytest.mark.parametrize("options", KEDAS, ids=lambda options: options["via"])
+def test_the_secret_that_keda_reads_is_made_in_its_namespace(options: dict[str, Any], job: bool) -> None:
+    texts = [
+        render("k8s", "media.app", namespace="work"),
+        render("keda", "media.app", namespace="work", job=job, **options),
+    ]
+    made = dict[tuple[str, str], list[str]]()
+    for line in "\n".join(texts).splitlines():
+        if "kubectl create secret generic" in line:
+            words = line.partition("kubectl ")[2].split()
+            keys = [word.removeprefix("--from-literal=").partition("=")[0] for word in words[5:]]
+            assert words[4] == "--namespace"
+            made[words[3], words[5]] = keys
+    sign_in, scaled = documents(texts[1])
+    (reference,) = sign_in["spec"]["secretTargetRef"]
+    assert reference["key"] in made[reference["name"], sign_in["metadata"]["namespace"]]
+    assert sign_in["metadata"]["namespace"] == scaled["metadata"]["namespace"] == "work"
+
+
 # ── Lambda ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -305,28 +381,63 @@ def test_the_template_makes_a_stack_whose_function_has_the_least_rights(aws: str
     assert wide == ([["autoscaling:DescribeAutoScalingGroups"]] if target.startswith("asg") else [])
     function = template["Resources"]["Function"]["Properties"]
     assert set(function["Environment"]["Variables"]) <= set(VARIABLES)
+    assert function["LoggingConfig"]["ApplicationLogLevel"] == "INFO"  # else the decisions are in no log
     module, _, name = function["Handler"].rpartition(".")
     assert callable(getattr(__import__(module, fromlist=[name]), name))
-    s3, iam = boto3.client("s3"), boto3.client("iam")
+    stacks, iam = boto3.client("cloudformation"), boto3.client("iam")
+    create_stack(stacks, text)
+    (role,) = iam.list_roles()["Roles"]
+    assert not iam.list_policies(Scope="Local")["Policies"]  # for a function in a VPC only
+    policy = iam.get_role_policy(RoleName=role["RoleName"], PolicyName="scale")["PolicyDocument"]
+    assert all(action in str(policy) for statement in rights for action in statement["Action"])
+    for client in (iam, stacks):
+        client.close()
+
+
+def create_stack(stacks: Any, text: str, **parameters: str) -> None:
+    s3 = boto3.client("s3")
     s3.create_bucket(Bucket="code", CreateBucketConfiguration={"LocationConstraint": "eu-central-1"})
     s3.put_object(Bucket="code", Key="onerow.zip", Body=b"PK\x05\x06" + bytes(18))
-    stacks = boto3.client("cloudformation")
+    s3.close()
+    given = {"CodeBucket": "code", "Store": "postgresql://db/onerow"} | parameters
     stacks.create_stack(
         StackName="scale",
         TemplateBody=text,
         Capabilities=["CAPABILITY_IAM"],
-        Parameters=[
-            {"ParameterKey": "CodeBucket", "ParameterValue": "code"},
-            {"ParameterKey": "Store", "ParameterValue": "postgresql://db/onerow"},
-        ],
+        Parameters=[{"ParameterKey": name, "ParameterValue": value} for name, value in given.items()],
     )
     (stack,) = stacks.describe_stacks(StackName="scale")["Stacks"]
     assert stack["StackStatus"] == "CREATE_COMPLETE"
-    (role,) = iam.list_roles()["Roles"]
-    policy = iam.get_role_policy(RoleName=role["RoleName"], PolicyName="scale")["PolicyDocument"]
-    assert all(action in str(policy) for statement in rights for action in statement["Action"])
-    for client in (s3, iam, stacks):
+
+
+def test_the_function_runs_in_the_subnets_that_are_given(aws: str) -> None:
+    stacks, iam, ec2 = boto3.client("cloudformation"), boto3.client("iam"), boto3.client("ec2")
+    (one, two, *_) = [subnet["SubnetId"] for subnet in ec2.describe_subnets()["Subnets"]]
+    group = ec2.describe_security_groups()["SecurityGroups"][0]["GroupId"]
+    create_stack(stacks, render("lambda", "media.app"), SubnetIds=f"{one},{two}", SecurityGroupIds=group)
+    functions = boto3.client("lambda")
+    network = functions.get_function_configuration(FunctionName="media-app-scale")["VpcConfig"]
+    assert (network["SubnetIds"], network["SecurityGroupIds"]) == ([one, two], [group])
+    # moto does not attach the policies of a role in a template.
+    (policy,) = iam.list_policies(Scope="Local")["Policies"]
+    assert "Network" in policy["PolicyName"]
+    for client in (stacks, iam, ec2, functions):
         client.close()
+
+
+def test_the_code_of_the_function_is_packed_for_its_runtime() -> None:
+    text = render("lambda", "media.app")
+    (template,) = documents(text)
+    function = template["Resources"]["Function"]["Properties"]
+    install, pack = [line.removeprefix("#").split() for line in text.splitlines() if line.startswith("#   ")]
+    options = list(pairwise(install))
+    assert f"python{dict(options)['--python-version']}" == function["Runtime"]
+    platforms = [value for option, value in options if option == "--platform"]
+    assert platforms
+    assert all(platform.endswith(*function["Architectures"]) for platform in platforms)
+    # pip refuses --platform without it, and a source distribution would be compiled for this machine.
+    assert "--only-binary=:all:" in install
+    assert pack == ["(cd", "package", "&&", "zip", "-qr", "../onerow.zip", ".)"]  # the packages at the top of the zip
 
 
 @pytest.mark.parametrize(
@@ -346,6 +457,7 @@ def test_the_template_makes_a_stack_whose_function_has_the_least_rights(aws: str
         ("keda", {"via": "mongodb", "phases": ("clips",)}),
         ("keda", {"via": "aws-sqs-queue"}),
         ("keda", {"via": "aws-sqs-queue", "sqs": "videos"}),
+        ("keda", {"via": "postgresql", "phases": ("clips.video",), "schema": 'x"; DROP'}),
         ("lambda", {"target": "vm:x"}),
         ("lambda", {"target": "asg:x\n"}),
         ("lambda", {"sqs": "http://x"}),
@@ -359,6 +471,29 @@ def test_values_that_would_break_a_file_are_rejected(kind: str, options: dict[st
 
 
 def test_an_app_that_is_no_module_is_rejected() -> None:
-    for app in ("app.py; rm", "a b", "", "1app"):
+    for app in (
+        "app.py; rm",
+        "a b",
+        "",
+        "1app",
+        "app.py",
+        "app.py:queue",
+        "a..b",
+        "a.",
+        "it's",
+        '"a"',
+        "a:b:c",
+        "src/a",
+    ):
         with pytest.raises(BadInput, match=re.escape(repr(app))):
             render("docker", app)
+
+
+def test_a_module_with_any_letters_is_deployed_under_a_name_that_its_tool_accepts() -> None:
+    with pytest.raises(BadInput, match="영상") as found:
+        render("k8s", "영상.앱:대기열")
+    assert (found.value.field, found.value.fix) == ("name", "give --name")
+    for kind in ("systemd", "docker", "compose", "k8s"):
+        assert "영상.my-app:대기열" in render(kind, "영상.my-app:대기열", name="media")
+    (found_compose,) = documents(render("compose", "영상.my-app", name="media"))
+    assert check_command(found_compose["services"]["worker"]["command"])["app"] == "영상.my-app"

@@ -229,6 +229,33 @@ def test_protection_follows_the_work() -> None:
     assert recorder.set_to[-1] is False
 
 
+def test_an_error_while_giving_it_up_does_not_delay_the_next_protection() -> None:
+    running = 0
+    recorder = Recorder()
+    protector = Protector(recorder, lambda: running, lambda line: None)
+    recorder.fails = ScalingUnavailable("the instance is not in service")
+    protector.tick(0.0)
+    running, recorder.fails = 1, None
+    protector.tick(0.5)
+    assert recorder.set_to == [True]
+
+
+def test_an_error_that_lasts_is_said_once() -> None:
+    said = list[str]()
+    recorder = Recorder(renew_after=600.0)
+    protector = Protector(recorder, lambda: 1, said.append)
+    recorder.fails = ScalingUnavailable("throttled")
+    for now in range(60):
+        protector.tick(float(now))
+    recorder.fails = ScalingUnavailable("denied")
+    protector.tick(70.0)
+    recorder.fails = None
+    protector.tick(80.0)
+    recorder.fails = ScalingUnavailable("denied")
+    protector.tick(700.0)
+    assert [line.rpartition(" ")[2] for line in said] == ["throttled", "denied", "denied"]
+
+
 @pytest.mark.parametrize("error", [ScalingUnavailable("x"), BadInput("no region"), KeyError("x"), RecursionError("x")])
 def test_no_error_ends_the_renewal(error: Exception) -> None:
     said = list[str]()

@@ -12,9 +12,8 @@ from typing import Any
 from onerow.core.durations import parse_duration
 from onerow.core.errors import BadInput
 from onerow.core.scaling import Decision, ScaleSettings
-from onerow.scaling.aws_client import AwsClient
 from onerow.scaling.scaler import Scaler
-from onerow.scaling.targets import open_target, sqs_counts
+from onerow.scaling.targets import open_target, sqs_client, sqs_counts
 from onerow.wiring import Queue
 
 log = logging.getLogger("onerow.scaling")
@@ -50,7 +49,7 @@ def scale(environment: Mapping[str, str]) -> dict[str, Any]:
         )
     messages, sqs = None, environment.get("ONEROW_SCALE_SQS")
     if sqs:
-        client = AwsClient("sqs", endpoint_url=environment.get("AWS_ENDPOINT_URL_SQS"))
+        client = sqs_client(sqs)
         messages = lambda: sqs_counts(sqs, client)  # noqa: E731
     queue = Queue(environment["ONEROW_STORE"]) if environment.get("ONEROW_STORE") else Queue()
     try:

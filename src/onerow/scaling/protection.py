@@ -119,6 +119,8 @@ class Protector:
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="onerow scale-in protection", daemon=True)
         self._protected: bool | None = None  # not known yet
+        self._tried: bool | None = None
+        self._problem = ""
         self._set_at = self._busy_at = self._retry_at = float("-inf")
 
     def start(self) -> None:
@@ -138,18 +140,23 @@ class Protector:
         wanted = now - self._busy_at < _IDLE_FOR
         renew_after = self._protection.renew_after
         old = wanted and renew_after is not None and now - self._set_at >= renew_after
-        if (wanted is not self._protected or old) and now >= self._retry_at:
+        # An error while giving it up must not delay a protection.
+        if (wanted is not self._protected or old) and (now >= self._retry_at or wanted is not self._tried):
             self._set(wanted, now)
 
     def _set(self, protected: bool, now: float) -> None:
+        self._tried = protected
         try:
             self._protection.set(protected)
         except Exception as error:  # whatever was answered: this thread must live as long as the work does
             self._protected = None  # the call may have succeeded, and only its answer was lost
             self._retry_at = now + _RETRY_AFTER
-            self._say(f"scale-in protection could not be {'set' if protected else 'given up'}: {error}")
+            problem = f"scale-in protection could not be {'set' if protected else 'given up'}: {error}"
+            if problem != self._problem:  # once, not at each of its tries
+                self._say(problem)
+            self._problem = problem
         else:
-            self._protected, self._set_at = protected, now
+            self._protected, self._set_at, self._problem = protected, now, ""
 
     def _run(self) -> None:
         while not self._stopping.wait(_LOOK_EVERY):

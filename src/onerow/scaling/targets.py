@@ -1,5 +1,6 @@
 """Targets of a scaling decision, by URL: asg:NAME, ecs:CLUSTER/SERVICE."""
 
+import re
 from urllib.parse import parse_qsl
 
 from onerow.core.errors import BadInput, ScalingUnavailable
@@ -76,6 +77,12 @@ def open_target(url: str) -> Target:
     if kind == "ecs" and cluster and service and "/" not in service:
         return EcsService(cluster, service, AwsClient("ecs", **options))
     raise BadInput(f"{url!r} is not a group of workers", fix=f"write it like {FORMS}", field="apply")
+
+
+def sqs_client(queue_url: str) -> AwsClient:
+    """Return a client for a queue, in the region that its URL names."""
+    found = re.match(r"https://sqs(?:-fips)?\.([a-z0-9-]+)\.amazonaws\.com", queue_url)
+    return AwsClient("sqs", region=found[1] if found else None)
 
 
 def sqs_counts(queue_url: str, client: AwsClient) -> tuple[int, int]:

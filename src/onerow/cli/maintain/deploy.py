@@ -14,6 +14,8 @@ from onerow.core.errors import BadInput
 from onerow.core.scaling import DEFAULT_SLOTS
 
 _FILES = files("onerow.cli.deploy_files")
+_MODULE = r"[^\W\d][\w-]*"
+_NAME = r"[a-z]([-a-z0-9]{0,40}[a-z0-9])?"
 _LEAST_MARGIN = 10  # seconds from the end of the grace period to the kill
 
 KINDS = ("systemd", "docker", "compose", "k8s", "keda", "lambda")
@@ -43,6 +45,12 @@ VIA = ("metrics-api", "postgresql", "mongodb", "aws-sqs-queue")
 )
 @click.option("--job", is_flag=True, help="keda: a ScaledJob, for work that takes long, instead of a ScaledObject.")
 @click.option("--phases", multiple=True, help="keda via postgresql or mongodb: pipeline.phase to count; repeatable.")
+@click.option(
+    "--schema",
+    default="onerow",
+    show_default=True,
+    help="keda via postgresql: the store's schema; via mongodb: its database.",
+)
 @click.option("--target", default="asg:workers", show_default=True, help="lambda: what it scales.")
 @click.option("--sqs", metavar="URL", help="keda, lambda: a queue whose messages count too.")
 @click.option("--prefix", default="video", show_default=True, help="lambda: the first part of the answer's fields.")
@@ -72,19 +80,25 @@ def render(
     via: str = "metrics-api",
     job: bool = False,
     phases: tuple[str, ...] = (),
+    schema: str = "onerow",
     target: str = "asg:workers",
     sqs: str | None = None,
     prefix: str = "video",
 ) -> str:
     """Return the text of the file; raise BadInput for values that would not work there."""
-    if not re.fullmatch(r"[A-Za-z_][\w.]*(:[A-Za-z_]\w*)?", app):
+    module = app.partition(":")[0]
+    if not re.fullmatch(rf"{_MODULE}(\.{_MODULE})*(:[^\W\d]\w*)?", app) or module.endswith(".py"):
         raise BadInput(f"{app!r} is not an app", fix="write module or module:queue", field="app")
-    name = name or re.sub(r"[^a-z0-9]+", "-", app.partition(":")[0].lower()).strip("-")
-    _check("name", name, r"[a-z]([-a-z0-9]{0,40}[a-z0-9])?", "small letters, digits and '-'")
+    if name is None:
+        name = re.sub(r"[^a-z0-9]+", "-", module.lower()).strip("-")
+        if not re.fullmatch(_NAME, name):
+            raise BadInput(f"{app!r} makes no name for a service", fix="give --name", field="name")
+    _check("name", name, _NAME, "small letters, digits and '-', at most 42")
     _check("namespace", namespace, r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", "small letters, digits and '-'")
     _check("user", user, r"[a-z_][-a-z0-9_]*", "a user name")
     _check("folder", folder or "/", r"/[\w./+-]*", "an absolute path without spaces")
     _check("image", image or name, r"[\w][\w./:@-]*", "an image's name")
+    _check("schema", schema, r"[A-Za-z_][\w-]*", "the name of a schema or database")
     _check("prefix", prefix, r"[a-z][a-z0-9_]*", "small letters, digits and '_'")
     if least > most:
         raise BadInput(f"--min {least} is above --max {most}", fix="raise --max", field="min")
@@ -118,7 +132,7 @@ def render(
         case "compose" | "k8s":
             return _filled(f"{kind}.yaml", values)
         case "keda":
-            return _filled("scaledjob.yaml" if job else "keda.yaml", values | _keda(values, via, phases, sqs))
+            return _filled("scaledjob.yaml" if job else "keda.yaml", values | _keda(values, via, phases, schema, sqs))
     return _filled("lambda.yaml", values | _lambda(target, sqs))
 
 
@@ -132,13 +146,19 @@ def _filled(file: str, values: dict[str, Any]) -> str:
     return re.sub(r"\{\{(\w+)\}\}", lambda found: str(values[found[1]]), text)
 
 
-def _keda(values: dict[str, Any], via: str, phases: tuple[str, ...], sqs: str | None) -> dict[str, str]:
+def _keda(values: dict[str, Any], via: str, phases: tuple[str, ...], schema: str, sqs: str | None) -> dict[str, str]:
     """Return the triggers and what they need to sign in."""
-    sign_in = {"auth_parameter": "token", "auth_key": "scale-token"}
-    url = f"http://{values['name']}-scale.{values['namespace']}.svc:8082/scale"
+    name, namespace = values["name"], values["namespace"]
+    sign_in = {
+        "auth_parameter": "token",
+        "auth_secret": name,
+        "auth_key": "scale-token",
+        "secret": f"# KEDA reads the token in the secret {name} of the namespace {namespace}.",
+    }
+    url = f"http://{name}-scale.{namespace}.svc:8082/scale"
     api = _trigger(
         "metrics-api",
-        values["name"],
+        name,
         targetValue="1",
         activationTargetValue="0",
         url=url,
@@ -173,35 +193,49 @@ def _keda(values: dict[str, Any], via: str, phases: tuple[str, ...], sqs: str | 
             field="phases",
         )
     if via == "postgresql":
-        query = keda_sql(places, int(values["slots"]) * int(values["most"]) + 1)
+        query = keda_sql(places, int(values["slots"]) * int(values["most"]) + 1, schema)
         trigger = _trigger(
             "postgresql",
-            values["name"],
+            name,
             query=query,
             targetQueryValue=str(values["slots"]),
             activationTargetQueryValue="0",
         )
-        return {"auth_parameter": "connection", "auth_key": "store", "triggers": trigger}
+        return _connection("connection", "postgresql", values) | {"triggers": trigger}
     trigger = _trigger(
         "mongodb",
-        values["name"],
-        dbName="onerow",
+        name,
+        dbName=schema,
         collection="task_queue",
         query=json.dumps(keda_filter(places), ensure_ascii=False),
         queryValue=str(values["slots"]),
         activationQueryValue="0",
     )
-    return {"auth_parameter": "connectionString", "auth_key": "store", "triggers": trigger}
+    return _connection("connectionString", "mongodb", values) | {"triggers": trigger}
 
 
-def keda_sql(places: Sequence[tuple[str, ...]], bound: int) -> str:
+def _connection(parameter: str, scheme: str, values: dict[str, Any]) -> dict[str, str]:
+    """Return how KEDA signs in to the store: with a URL of its own, which has no options that only onerow knows."""
+    secret = f"{values['name']}-keda"
+    return {
+        "auth_parameter": parameter,
+        "auth_secret": secret,
+        "auth_key": "connection",
+        "secret": "# Before, with a user that may only read, and without onerow's own options such as ?schema=…:\n"
+        f"# kubectl create secret generic {secret} --namespace {values['namespace']} "
+        f"--from-literal=connection='{scheme}://user:password@host/database'",
+    }
+
+
+def keda_sql(places: Sequence[tuple[str, ...]], bound: int, schema: str = "onerow") -> str:
     """Return the query for KEDA's postgresql trigger: leases and due tasks of some phases, counted up to a bound.
 
-    It knows no limits per key, rates or pauses; /scale does.
+    It knows no limits, rates or pauses; /scale does.
     """
     quoted = ", ".join("(" + ", ".join("'" + name.replace("'", "''") + "'" for name in place) + ")" for place in places)
     text = re.sub(r"\s+", " ", _FILES.joinpath("kedaquery.sql").read_text(encoding="utf-8")).strip()
-    return text.replace("{{bound}}", str(bound)).replace("{{places}}", quoted)
+    text = text.replace("{{bound}}", str(bound)).replace("{{schema}}", f'"{schema}"')
+    return text.replace("{{places}}", quoted)
 
 
 def keda_filter(places: Sequence[tuple[str, ...]]) -> dict[str, Any]:

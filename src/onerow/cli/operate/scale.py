@@ -14,10 +14,9 @@ from onerow.core.durations import parse_duration
 from onerow.core.errors import BadInput, OnerowError, StoreError, with_fix
 from onerow.core.scaling import DEFAULT_SLOTS, Decision, ScaleSettings, ScaleState
 from onerow.engine.worker.http_server import is_loopback, parse_address
-from onerow.scaling.aws_client import AwsClient
 from onerow.scaling.scaler import Scaler, Target
 from onerow.scaling.server import ScaleAnswers, make_server
-from onerow.scaling.targets import FORMS, open_target, sqs_counts
+from onerow.scaling.targets import FORMS, open_target, sqs_client, sqs_counts
 
 
 @click.command("scale")
@@ -123,7 +122,7 @@ def command(
 def _messages(url: str | None) -> Callable[[], tuple[int, int]] | None:
     if url is None:
         return None
-    client = AwsClient("sqs")
+    client = sqs_client(url)
     return lambda: sqs_counts(url, client)
 
 
