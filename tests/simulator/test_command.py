@@ -66,6 +66,13 @@ def test_plans_are_compared_side_by_side(tmp_path: Path, run: Run) -> None:
     assert found[0]["wait_p50"] > found[1]["wait_p50"]
 
 
+def test_compared_plans_of_the_same_name_are_told_apart_by_their_files(tmp_path: Path, run: Run) -> None:
+    plans = [small(tmp_path), tmp_path / "more.toml", small(tmp_path, "other")]
+    plans[1].write_text(plans[0].read_text().replace("count = 1", "count = 2"))
+    found = json.loads(run("simulate", "--compare", *plans, "--json").stdout)
+    assert [each["plan"] for each in found] == [str(plans[0]), str(plans[1]), "other"]
+
+
 def test_the_search_prints_the_number_of_workers_and_of_simulations(tmp_path: Path, run: Run) -> None:
     path = small(tmp_path, takes="9s")
     result = run("simulate", path, "--find", "workers", "--wait", "p95<10s", "--json")

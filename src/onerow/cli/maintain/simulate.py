@@ -2,6 +2,7 @@
 
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -87,6 +88,11 @@ def command(
         raise BadInput("no plan is given", fix="onerow simulate PLAN.toml, or --from-store", field="plan")
     if len(read) > 1 and not compare:
         raise BadInput(f"{len(read)} plans are given", fix="compare them: onerow simulate --compare a.toml b.toml")
+    names = Counter(plan.name for plan in read)
+    read = [
+        replace(plan, name=str(path)) if names[plan.name] > 1 else plan
+        for plan, path in zip(read, plans or [Path()], strict=True)
+    ]
     if seed is not None:
         read = [replace(plan, seed=seed) for plan in read]
     if wait is not None:
@@ -195,7 +201,8 @@ def _find(out: Output, plan: SimulatedPlan, wait: str) -> list[Result]:
 
     def progress(tried: Tried) -> None:
         waited = _wait(tried.wait) if tried.wait is not None else "no waits"
-        out.aside(f"{tried.workers:,} workers: {condition.quantile} {waited}" + ("" if tried.enough else ", too few"))
+        workers = f"{tried.workers:,} worker{'' if tried.workers == 1 else 's'}"
+        out.aside(f"{workers}: {condition.quantile} {waited}" + ("" if tried.enough else ", too few"))
 
     found = find_workers(plan, condition, progress)
     if out.as_json:
