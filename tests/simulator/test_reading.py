@@ -34,6 +34,12 @@ def test_a_short_plan_has_defaults(tmp_path: Path) -> None:
     assert plan.workers.claims_in == timedelta(0)
 
 
+@pytest.mark.parametrize("lasts, periods", [("1d", 24), ("1001s", 24), ("1h0m1s", 24), ("24ms", 24), ("5ms", 5)])
+def test_a_simulation_has_at_most_24_periods_by_default(tmp_path: Path, lasts: str, periods: int) -> None:
+    plan = read_plan(written(tmp_path, f"lasts = '{lasts}'\n{GOOD}"))
+    assert len(simulate(plan).periods) == periods
+
+
 def test_the_time_of_a_claim_is_read(tmp_path: Path) -> None:
     plan = read_plan(written(tmp_path, GOOD + 'claims_in = "8ms"\n'))
     assert plan.workers.claims_in == timedelta(milliseconds=8)

@@ -3,6 +3,7 @@
 import tomllib
 from datetime import timedelta
 from functools import partial
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,8 @@ def read_plan(path: Path, measured_plan: SimulatedPlan | None = None) -> Simulat
 def _plan(section: Section, path: Path, known: SimulatedPlan | None) -> SimulatedPlan:
     folder = path.parent
     lasts = section.take("lasts", positive_span, timedelta(days=1))
-    period = section.take("period", positive_span, max(lasts / 24, timedelta(milliseconds=1)))
+    # Rounded up, because the part that is left would be a period of its own.
+    period = section.take("period", positive_span, timedelta(milliseconds=ceil(millis(lasts) / 24)))
     if lasts / period > _MOST_PERIODS:
         raise PlanError("period", f"makes more than {_MOST_PERIODS:,} periods", fix="make it longer")
     name = section.take("name", text, path.stem)
