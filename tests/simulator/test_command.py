@@ -94,8 +94,7 @@ def test_a_search_without_an_answer_says_so_and_fails(tmp_path: Path, run: Run) 
 def test_a_search_that_tried_the_most_workers_says_so(
     tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("onerow.simulator.search", "onerow.cli.maintain.simulate"):
-        monkeypatch.setattr(f"{module}.MOST_WORKERS", 3)
+    monkeypatch.setattr("onerow.simulator.search.MOST_WORKERS", 3)
     result = run("simulate", small(tmp_path, takes="30s"), "--find", "workers", "--wait", "p99<1s")
     assert result.exit_code == 1
     assert "3 are the most that are tried, and they are too few" in result.stdout

@@ -78,6 +78,9 @@ def test_the_time_of_a_claim_is_read(tmp_path: Path) -> None:
             "arrivals: are about 1,152,000,000 tasks, and 1,000,000,000",
             "make 'lasts'",
         ),
+        ("count = 2", "count = 2000\nslots = 10000", "workers: have up to 20,000,000 slots, and 10,000,000 are the most", ""),
+        ("count = 2", "slots = 9000\n[scaling]\nmaximum = 9000", "workers: have up to 81,000,000 slots", "fewer"),
+        ("count = 2", "count = 2000\ndies_every = '1ms'", "workers.dies_every: about 172,800,000,000 workers die", "longer"),
         ("[arrivals]", 'lasts = "36500d"\n[arrivals]', "arrivals: are about 3,153,600,000 tasks", "make 'lasts' shorter"),
     ],
 )  # fmt: skip
@@ -95,6 +98,12 @@ def test_a_mistake_is_reported_with_the_path_of_its_key(
 def test_a_file_that_is_not_toml_is_reported_with_its_line(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"plan\.toml is not TOML: .*line 2"):
         read_plan(written(tmp_path, "\nname = 7 8\n"))
+
+
+def test_a_plan_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
+    path = tmp_path / "plan.toml"
+    path.write_text(GOOD, encoding="utf-8-sig")
+    assert read_plan(path).workers.count == 2
 
 
 def test_names_may_be_in_any_language(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from onerow.simulator.from_store import measured_plan
 from onerow.simulator.measurements import Result
 from onerow.simulator.model import SimulatedPlan
 from onerow.simulator.reading import read_plan
-from onerow.simulator.search import MOST_WORKERS, Found, Tried, find_workers, read_condition
+from onerow.simulator.search import Found, Tried, find_workers, read_condition
 from onerow.simulator.simulation import simulate
 
 
@@ -227,8 +227,8 @@ def _show_found(out: Output, found: Found) -> None:
     out.line()
     if found.result is None or found.workers is None:
         out.line(f"no number of workers is enough for {found.condition} ({found.simulations} simulations)")
-        if found.tried[-1].workers >= MOST_WORKERS:
-            out.line(f"{MOST_WORKERS:,} are the most that are tried, and they are too few")
+        if found.tried[-1].workers >= found.most:
+            out.line(f"{found.most:,} are the most that are tried, and they are too few")
         else:
             out.line("a limit, a rate or the start time of workers makes tasks wait: change those")
         return
