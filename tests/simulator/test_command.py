@@ -66,6 +66,13 @@ def test_plans_are_compared_side_by_side(tmp_path: Path, run: Run) -> None:
     assert found[0]["wait_p50"] > found[1]["wait_p50"]
 
 
+def test_compared_plans_of_the_same_name_are_told_apart_by_their_files(tmp_path: Path, run: Run) -> None:
+    plans = [small(tmp_path), tmp_path / "more.toml", small(tmp_path, "other")]
+    plans[1].write_text(plans[0].read_text().replace("count = 1", "count = 2"))
+    found = json.loads(run("simulate", "--compare", *plans, "--json").stdout)
+    assert [each["plan"] for each in found] == [str(plans[0]), str(plans[1]), "other"]
+
+
 def test_the_search_prints_the_number_of_workers_and_of_simulations(tmp_path: Path, run: Run) -> None:
     path = small(tmp_path, takes="9s")
     result = run("simulate", path, "--find", "workers", "--wait", "p95<10s", "--json")
@@ -87,8 +94,7 @@ def test_a_search_without_an_answer_says_so_and_fails(tmp_path: Path, run: Run) 
 def test_a_search_that_tried_the_most_workers_says_so(
     tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("onerow.simulator.search", "onerow.cli.maintain.simulate"):
-        monkeypatch.setattr(f"{module}.MOST_WORKERS", 3)
+    monkeypatch.setattr("onerow.simulator.search.MOST_WORKERS", 3)
     result = run("simulate", small(tmp_path, takes="30s"), "--find", "workers", "--wait", "p99<1s")
     assert result.exit_code == 1
     assert "3 are the most that are tried, and they are too few" in result.stdout

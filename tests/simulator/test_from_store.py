@@ -47,6 +47,14 @@ def test_the_plan_has_the_arrivals_phases_and_failures_of_the_last_day(queue: on
     queue.close()
 
 
+def test_the_plan_has_the_limits_that_an_operator_set(queue: onerow.Queue) -> None:
+    queue.set_limit("films", "cut", concurrency=2, rate="5/s", rate_per_key="1/s")
+    options = measured_plan(queue, None).phases[0].options
+    assert (options.concurrency, options.rate) == (2, "5/s")
+    assert options.rate_per_key == ""  # the statistics don't know keys
+    queue.close()
+
+
 def test_a_plan_file_adds_the_workers(queue: onerow.Queue, tmp_path: Path) -> None:
     (tmp_path / "plan.toml").write_text("lasts = '1h'\n[workers]\ncount = 2\n", encoding="utf-8")
     result = simulate(read_plan(tmp_path / "plan.toml", measured_plan(queue, "films")))
@@ -75,4 +83,27 @@ def test_a_store_without_statistics_is_refused(sqlite_url: str) -> None:
     with pytest.raises(BadInput, match="no pipeline 'film' in the store") as raised:
         measured_plan(queue, "film")
     assert raised.value.fix == "did you mean 'films'?"
+    queue.close()
+
+
+def test_only_the_chosen_pipeline_is_counted(queue: onerow.Queue) -> None:
+    others = onerow.Pipeline("others")
+    others.phase(name="cut")(lambda: None)
+    queue.add_many(others, [{}] * 3)
+    Worker(queue, [others], until_idle=True).run()
+    with pytest.raises(BadInput, match="the store must have one pipeline, and it has films, others"):
+        measured_plan(queue, None)
+    for name, tasks in (("films", TASKS), ("others", 3)):
+        segments = measured_plan(queue, name).arrivals.segments
+        assert sum((end - start) * rate for start, end, rate in segments) == pytest.approx(tasks)
+    queue.close()
+
+
+def test_a_pipeline_that_runs_no_code_is_refused(sqlite_url: str) -> None:
+    queue = onerow.Queue(sqlite_url)
+    films = onerow.Pipeline("films")
+    films.wait_until("start", field="at")
+    queue.publish(films)
+    with pytest.raises(BadInput, match="no phase of films runs code"):
+        measured_plan(queue, None)
     queue.close()

@@ -1,14 +1,15 @@
 """What a simulation shows: waits, backlog, workers, cost, and the same answer for the same seed."""
 
 from datetime import timedelta
+from math import factorial, log
 
 import pytest
 from msgspec.structs import replace
 
-from onerow.core.rates import parse_rate
+from onerow.core.rates import Rate, parse_rate
 from onerow.core.scaling import ScaleSettings
 from onerow.simulator.arrivals import Arrivals
-from onerow.simulator.durations import fixed, log_normal
+from onerow.simulator.durations import QUANTILES, Durations, fixed, log_normal
 from onerow.simulator.model import Scaling
 from onerow.simulator.real_rules import RealRules
 from onerow.simulator.simulation import simulate
@@ -70,6 +71,33 @@ def test_work_that_does_not_fit_waits_longer_and_longer() -> None:
 def test_the_random_arrivals_have_the_rate_of_the_plan() -> None:
     plan = small_plan(arrivals=Arrivals(rate=parse_rate("20/s")), lasts=timedelta(hours=1), period=timedelta(hours=1))
     assert simulate(plan).arrived == pytest.approx(72_000, rel=0.02)
+
+
+@pytest.mark.parametrize("count, slots, load", [(1, 1, 0.7), (5, 1, 0.8), (2, 5, 0.9)])
+def test_waits_and_backlog_are_those_of_the_erlang_c_formula(count: int, slots: int, load: float) -> None:
+    """Poisson arrivals and exponential service times (M/M/c): the share of tasks that wait, and how long, are known."""
+    places = count * slots
+    per_second = load * places
+    # The quantiles of an exponential distribution with a mean of one second.
+    takes = Durations(tuple(max(1, round(-1000 * log(1 - (number + 0.5) / QUANTILES))) for number in range(QUANTILES)))
+    plan = small_plan(
+        phase(takes=takes),
+        arrivals=Arrivals(rate=Rate(round(per_second * 1000), 1_000_000)),
+        workers=workers(count, slots),
+        lasts=timedelta(seconds=round(300_000 / per_second)),
+        period=timedelta(seconds=100),
+    )
+    result = simulate(plan)
+    offered = per_second**places / factorial(places) / (1 - load)
+    waiting = offered / (sum(per_second**number / factorial(number) for number in range(places)) + offered)
+    for found, share in ((result.wait_p50, 0.5), (result.wait_p95, 0.95)):
+        expected = max(0.0, log(waiting / (1 - share)) / (places - per_second))
+        assert found == pytest.approx(expected, rel=0.08, abs=0.01)
+    # Little's law: the tasks that wait are the arrivals per second times the mean wait.
+    backlog = sum(period.backlog for period in result.periods) / len(result.periods)
+    assert backlog == pytest.approx(waiting * load / (1 - load), rel=0.15)
+    running = sum(period.running for period in result.periods) / len(result.periods)
+    assert running == pytest.approx(per_second, rel=0.05)
 
 
 def test_a_daily_curve_is_followed_through_the_day() -> None:

@@ -27,7 +27,7 @@ class Arrivals(msgspec.Struct, frozen=True, kw_only=True):
     rate: Rate | None = None
     curve: tuple[float, ...] = ()  # factors of the rate by hour of the day, the first at midnight
     segments: tuple[Segment, ...] = ()  # instead of a rate
-    times: tuple[int, ...] | None = None  # recorded, instead of both
+    times: Sequence[int] | None = None  # recorded, instead of both
 
     def stream(self, end: int, random: Random) -> Iterator[int]:
         """Yield the times of arrival before `end`, in order."""

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from itertools import cycle
 from math import nan
 from pathlib import Path
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 from onerow.core.errors import BadInput
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+_TITLE = 45  # characters in a line; those of some languages are as wide as high
+_LABEL = 60  # characters in a line of the legend
+_MARKED = 48  # periods
 _FONTS = ("DejaVu Sans", "Noto Sans CJK KR", "Noto Sans CJK JP", "Noto Sans CJK SC", "Noto Emoji")
 _BLUE, _RED, _GREEN, _YELLOW = "#1f6feb", "#d1495b", "#2a9d5c", "#b07d12"
 _COLOURS = (_BLUE, _RED, _GREEN, _YELLOW, "#7b4fb5", "#4a5560")
@@ -49,15 +53,9 @@ def write_chart(results: Sequence[Result], path: Path) -> str | None:
     Return a hint if this machine has no font for some characters of a PNG.
     """
     import matplotlib
-    from matplotlib import font_manager
-    from matplotlib.figure import Figure
 
-    known = {font.name for font in font_manager.fontManager.ttflist}
-    fonts = [font for font in _FONTS if font in known]
-    settings: Any = _SETTINGS | {"font.family": fonts or ["sans-serif"]}
-    with matplotlib.rc_context(settings):
-        figure = Figure(figsize=(8, 8.6), layout="constrained")
-        _draw(figure, results)
+    with matplotlib.rc_context(_settings()):
+        figure = drawn(results)
         metadata = {"Date": None} if path.suffix.lower() == ".svg" else {}
         try:
             with warnings.catch_warnings(record=True) as found:
@@ -70,11 +68,25 @@ def write_chart(results: Sequence[Result], path: Path) -> str | None:
     return None
 
 
-def _draw(figure: "Figure", results: Sequence[Result]) -> None:
+def _settings() -> Any:
+    from matplotlib import font_manager
+
+    known = {font.name for font in font_manager.fontManager.ttflist}
+    fonts = [font for font in _FONTS if font in known]
+    return _SETTINGS | {"font.family": fonts or ["sans-serif"]}
+
+
+def drawn(results: Sequence[Result]) -> "Figure":
+    """Return the chart of some results."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8, 8.6), layout="constrained")
     backlog, workers, waits, cost = panels = list(figure.subplots(4, 1, sharex=True))
     unit, seconds = _unit(max(result.lasted for result in results))
     single = len(results) == 1
-    figure.suptitle(" · ".join(dict.fromkeys(result.plan for result in results)), fontsize=11)
+    columns = 3 if single else min(3, max(1, _LABEL // max(len(_cut(result.plan)) + 5 for result in results)))
+    if single:  # else the legend names the plans
+        figure.suptitle(fill(results[0].plan, _TITLE), fontsize=11)
     for result, colour in zip(results, cycle(_COLOURS)):
         at = [period.at / seconds for period in result.periods]
         lines: list[tuple[Axes, Sequence[float | None], str, str]] = [
@@ -92,17 +104,32 @@ def _draw(figure: "Figure", results: Sequence[Result]) -> None:
             ]
         for axes, values, name, its_colour in lines:
             shown = [nan if value is None else value for value in values]
-            axes.plot(at, shown, label=name if single else result.plan, color=its_colour, linewidth=1.4)
+            axes.plot(
+                at,
+                shown,
+                label=name if single else _cut(result.plan),
+                color=its_colour,
+                linewidth=1.4,
+                # A period between others without a value has no line.
+                marker="." if len(at) <= _MARKED else "",
+                markersize=4,
+            )
     for axes, name in zip(
         panels, ("tasks due,\nnot started", "workers", "wait (s)", "cost per\nthousand tasks"), strict=True
     ):
         axes.set_ylabel(name)
         axes.set_ylim(bottom=0, top=None if axes.dataLim.ymax > 0 else 1)
         axes.margins(x=0)
-        if not single or axes in (workers, waits):
-            axes.legend(loc="upper left", ncols=3, fontsize=8)
+        if axes in (workers, waits) if single else axes is backlog:
+            # Above the panel, where it covers no line.
+            axes.legend(loc="lower left", bbox_to_anchor=(0, 1), borderaxespad=0, ncols=columns, fontsize=8)
     waits.set_ylabel("wait (s)" if single else "wait p99 (s)")
     cost.set_xlabel(f"{unit} from the start")
+    return figure
+
+
+def _cut(name: str) -> str:
+    return name if len(name) <= _LABEL - 5 else f"{name[: _LABEL - 6]}…"
 
 
 def _unit(lasted: float) -> tuple[str, float]:

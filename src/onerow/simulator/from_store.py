@@ -30,6 +30,8 @@ def measured_plan(queue: Queue, pipeline: str | None) -> SimulatedPlan:
     statistics don't know keys.
     """
     plan = _definition(queue, pipeline)
+    if not any(phase.has_code for phase in plan.phases):
+        raise BadInput(f"no phase of {plan.name} runs code, so no worker is needed", field="pipeline")
     minutes = Views(queue).minutes(_DAY)
     totals: dict[str, Outcomes] = {}
     for by_phase in minutes.values():
@@ -71,17 +73,17 @@ def _phase(plan: Plan, phase: PhasePlan, outcomes: Outcomes, queue: Queue) -> Ph
     if not outcomes.run:
         raise BadInput(
             f"no attempt of {plan.name}.{phase.name} ended in the last day, so its times are unknown",
-            fix="let a worker run some tasks, or write the phases into a plan file",
+            fix="let a worker run some tasks, or write arrivals and phases into a plan file and leave out --from-store",
             field="phases",
         )
-    concurrency, _ = load_controls(queue.store).limits_of(plan.name, phase)
+    options = load_controls(queue.store).in_force(plan.name, phase)
     takes: Counter[int] = Counter()
     for number, count in outcomes.run.items():
         takes[max(1, middle(number))] += count
     failed = outcomes.failed + outcomes.retried
     ended = failed + outcomes.done
     return Phase(
-        options=replace(phase, concurrency=concurrency, per_key=None, rate_per_key="", kind="run", renamed_from=()),
+        options=replace(options, per_key=None, rate_per_key="", kind="run", renamed_from=()),
         takes=measured(takes),
         failures=failed / ended if ended else 0.0,
     )

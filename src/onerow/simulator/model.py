@@ -9,6 +9,9 @@ from onerow.core.scaling import ScaleSettings
 from onerow.simulator.arrivals import Arrivals
 from onerow.simulator.durations import Durations
 
+MOST_SLOTS = 10_000_000
+"""Of all workers together; a simulation has an entry in memory for each free one."""
+
 
 class Phase(msgspec.Struct, frozen=True, kw_only=True):
     """A phase: its options as in a pipeline, how long attempts take, and which share of them fails."""

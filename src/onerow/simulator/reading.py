@@ -3,6 +3,7 @@
 import tomllib
 from datetime import timedelta
 from functools import partial
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from onerow.core.retry import Retry
 from onerow.core.scaling import ScaleSettings
 from onerow.simulator.arrivals import Arrivals
 from onerow.simulator.durations import Durations, fixed, log_normal, measured
-from onerow.simulator.model import Phase, Scaling, SimulatedPlan, Workers, millis
+from onerow.simulator.model import MOST_SLOTS, Phase, Scaling, SimulatedPlan, Workers, millis
 from onerow.simulator.recorded import read_arrivals, read_durations
 from onerow.simulator.section import PlanError, Section, number, positive_span, span, text, whole
 
@@ -29,7 +30,7 @@ def read_plan(path: Path, measured_plan: SimulatedPlan | None = None) -> Simulat
     measured_plan: gives the arrivals and phases that the file leaves out.
     """
     try:
-        given = tomllib.loads(path.read_text(encoding="utf-8"))
+        given = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except (OSError, UnicodeDecodeError) as error:
         raise BadInput(f"can't read the plan {path}: {error}", field="plan") from None
     except tomllib.TOMLDecodeError as error:
@@ -44,7 +45,8 @@ def read_plan(path: Path, measured_plan: SimulatedPlan | None = None) -> Simulat
 def _plan(section: Section, path: Path, known: SimulatedPlan | None) -> SimulatedPlan:
     folder = path.parent
     lasts = section.take("lasts", positive_span, timedelta(days=1))
-    period = section.take("period", positive_span, max(lasts / 24, timedelta(milliseconds=1)))
+    # Rounded up, because the part that is left would be a period of its own.
+    period = section.take("period", positive_span, timedelta(milliseconds=ceil(millis(lasts) / 24)))
     if lasts / period > _MOST_PERIODS:
         raise PlanError("period", f"makes more than {_MOST_PERIODS:,} periods", fix="make it longer")
     name = section.take("name", text, path.stem)
@@ -66,12 +68,23 @@ def _plan(section: Section, path: Path, known: SimulatedPlan | None) -> Simulate
         if scaling is None:
             raise PlanError("workers.count", "is missing", fix="give the number of workers, or add a table [scaling]")
         workers = msgspec.structs.replace(workers, count=scaling.settings.minimum)
+    _check_size(workers, workers.count if scaling is None else max(workers.count, scaling.settings.maximum), lasts)
     if not keys and any(phase.options.per_key or phase.options.rate_per_key for phase in phases):
         raise PlanError("keys", "is missing, but a phase has a limit per key", fix="say how many keys: keys = 20")
     return SimulatedPlan(
         name=name, arrivals=arrivals, phases=phases, workers=workers, scaling=scaling, lasts=lasts, period=period,
         seed=seed, keys=keys,
     )  # fmt: skip
+
+
+def _check_size(workers: Workers, most: int, lasts: timedelta) -> None:
+    """Raise PlanError if the slots would take all memory, or the deaths of workers would never end."""
+    if (slots := most * workers.slots) > MOST_SLOTS:
+        raise PlanError(
+            "workers", f"have up to {slots:,} slots, and {MOST_SLOTS:,} are the most", fix="plan fewer workers or slots"
+        )
+    if workers.dies_every is not None and (deaths := most * (lasts / workers.dies_every)) > _MOST_TASKS:
+        raise PlanError("workers.dies_every", f"about {deaths:,.0f} workers die", fix="let them live longer")
 
 
 def _keys(value: Any, path: str) -> tuple[float, ...]:

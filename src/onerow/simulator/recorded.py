@@ -1,6 +1,7 @@
 """Recorded arrivals and durations in CSV files."""
 
 import csv
+from array import array
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
@@ -19,25 +20,29 @@ def read_arrivals(path: Path, key: str, *, random: bool) -> Arrivals:
     With a column `count`, a row is the beginning of an interval with this number of arrivals, which lasts until the time
     of the next row; the last interval is as long as the one before it.
     """
-    rows = list(_rows(path, key, ("at",), ("count",)))
-    as_seconds = _is_number(rows[0][1]["at"])
-    times = [_time(row["at"], path, line, key, as_seconds) for line, row in rows]
-    with_counts = "count" in rows[0][1]
-    for (line, _), earlier, later in zip(rows[1:], times, times[1:], strict=False):
-        if later < earlier:
+    times, counts = array("q"), array("d")
+    as_seconds = False
+    for line, row in _rows(path, key, ("at",), ("count",)):
+        as_seconds = as_seconds if times else _is_number(row["at"])
+        at = _time(row["at"], path, line, key, as_seconds)
+        if times and at < times[-1]:
             raise PlanError(key, f"{path.name}, line {line}: the time is before that of the line above it")
-        if later == earlier and with_counts:
-            raise PlanError(
-                key,
-                f"{path.name}, line {line}: the time is that of the line above it, so that its interval has no length",
-                fix="add the counts of both lines into one",
-            )
-    times = [at - times[0] for at in times]
-    if not with_counts:
-        return Arrivals(times=tuple(times))
-    if len(rows) < 2:
+        if "count" in row:
+            if times and at == times[-1]:
+                raise PlanError(
+                    key,
+                    f"{path.name}, line {line}: the time is that of the line above it, so that its interval has no length",
+                    fix="add the counts of both lines into one",
+                )
+            counts.append(_number(row["count"], path, line, key))
+        times.append(at)
+    start = times[0]
+    for place, at in enumerate(times):
+        times[place] = at - start
+    if not counts:
+        return Arrivals(times=times)
+    if len(times) < 2:
         raise PlanError(key, f"{path.name} has one interval, whose length is unknown", fix="add the row after it")
-    counts = [_number(row["count"], path, line, key) for line, row in rows]
     ends = [*times[1:], 2 * times[-1] - times[-2]]
     return Arrivals(random=random, segments=counted(list(zip(times, ends, counts, strict=True))))
 

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from onerow.core.durations import parse_duration
 from onerow.core.errors import BadInput
 from onerow.simulator.measurements import Result
-from onerow.simulator.model import SimulatedPlan
+from onerow.simulator.model import MOST_SLOTS, SimulatedPlan
 from onerow.simulator.simulation import simulate
 
 _CONDITION = re.compile(r"\s*(p50|p95|p99)\s*(<=?)\s*(\S.*)")
@@ -63,6 +63,7 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     condition: str
     what: str  # 'workers', or 'scaling.maximum' for a plan that scales
     workers: int | None  # None: no number of workers is enough
+    most: int  # workers that would have been tried
     simulations: int
     tried: tuple[Tried, ...]
     result: Result | None
@@ -85,16 +86,17 @@ def find_workers(
             progress(tried[-1])
         return condition.holds(results[count])
 
+    most = min(MOST_WORKERS, MOST_SLOTS // plan.workers.slots)
     least = 1 if plan.scaling is None else max(1, plan.scaling.settings.minimum)
     low, high = least - 1, least
     best: int | None = None
     while best is None:
         if enough(high):
             best = high
-        elif high >= MOST_WORKERS or not _more_may_help(plan, high, results[high]):
+        elif high >= most or not _more_may_help(plan, high, results[high]):
             break
         else:
-            low, high = high, min(high * 2, MOST_WORKERS)
+            low, high = high, min(high * 2, most)
     while best is not None and best - low > 1:
         middle = (low + best) // 2
         if enough(middle):
@@ -105,6 +107,7 @@ def find_workers(
         condition=condition.text,
         what="workers" if plan.scaling is None else "scaling.maximum",
         workers=best,
+        most=most,
         simulations=len(tried),
         tried=tuple(sorted(tried, key=lambda each: each.workers)),
         result=None if best is None else results[best],

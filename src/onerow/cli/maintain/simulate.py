@@ -2,6 +2,7 @@
 
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from onerow.simulator.from_store import measured_plan
 from onerow.simulator.measurements import Result
 from onerow.simulator.model import SimulatedPlan
 from onerow.simulator.reading import read_plan
-from onerow.simulator.search import MOST_WORKERS, Found, Tried, find_workers, read_condition
+from onerow.simulator.search import Found, Tried, find_workers, read_condition
 from onerow.simulator.simulation import simulate
 
 
@@ -87,6 +88,11 @@ def command(
         raise BadInput("no plan is given", fix="onerow simulate PLAN.toml, or --from-store", field="plan")
     if len(read) > 1 and not compare:
         raise BadInput(f"{len(read)} plans are given", fix="compare them: onerow simulate --compare a.toml b.toml")
+    names = Counter(plan.name for plan in read)
+    read = [
+        replace(plan, name=str(path)) if names[plan.name] > 1 else plan
+        for plan, path in zip(read, plans or [Path()], strict=True)
+    ]
     if seed is not None:
         read = [replace(plan, seed=seed) for plan in read]
     if wait is not None:
@@ -195,7 +201,8 @@ def _find(out: Output, plan: SimulatedPlan, wait: str) -> list[Result]:
 
     def progress(tried: Tried) -> None:
         waited = _wait(tried.wait) if tried.wait is not None else "no waits"
-        out.aside(f"{tried.workers:,} workers: {condition.quantile} {waited}" + ("" if tried.enough else ", too few"))
+        workers = f"{tried.workers:,} worker{'' if tried.workers == 1 else 's'}"
+        out.aside(f"{workers}: {condition.quantile} {waited}" + ("" if tried.enough else ", too few"))
 
     found = find_workers(plan, condition, progress)
     if out.as_json:
@@ -220,8 +227,8 @@ def _show_found(out: Output, found: Found) -> None:
     out.line()
     if found.result is None or found.workers is None:
         out.line(f"no number of workers is enough for {found.condition} ({found.simulations} simulations)")
-        if found.tried[-1].workers >= MOST_WORKERS:
-            out.line(f"{MOST_WORKERS:,} are the most that are tried, and they are too few")
+        if found.tried[-1].workers >= found.most:
+            out.line(f"{found.most:,} are the most that are tried, and they are too few")
         else:
             out.line("a limit, a rate or the start time of workers makes tasks wait: change those")
         return
