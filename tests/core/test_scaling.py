@@ -228,6 +228,41 @@ def test_cool_downs_delay_changes() -> None:
     ]
 
 
+def test_a_surplus_begins_anew_after_the_need_rose_and_after_the_maximum_was_lowered() -> None:
+    settings = ScaleSettings(slots=1, scale_in_after=100.0, scale_in_cooldown=0.0)
+    state = ScaleState(surplus_since=NOW - 90, surplus_need=6)
+    risen = decide(Signal(at=NOW, current=8, phases=(phase(ready=8),)), settings, state)
+    lowered = decide(Signal(at=NOW, current=12), settings, state)
+    assert (risen.decision, risen.state) == ("hold", ScaleState())
+    assert (lowered.decision, lowered.workers) == ("scale_in", 8)
+    assert lowered.state == ScaleState(scaled_in_at=NOW, zero_since=NOW)
+    for before in (risen, lowered):
+        early = decide(Signal(at=NOW + 50, current=8), settings, before.state)
+        late = decide(Signal(at=NOW + 150, current=8), settings, early.state)
+        assert [(one.decision, one.workers) for one in (early, late)] == [("hold", 8), ("scale_in", 0)]
+
+
+def test_a_cool_down_does_not_keep_the_minimum_and_the_busy_workers_from_being_counted() -> None:
+    cooling = ScaleState(scaled_out_at=NOW - 1)
+    settings = ScaleSettings(slots=1, scale_out_cooldown=60.0, minimum=3)
+    waits = decide(Signal(at=NOW, current=3, phases=(phase(ready=5),)), settings, cooling)
+    assert (waits.decision, waits.workers) == ("hold", 3)
+    assert waits.why.endswith("3 now, and the next scale-out is possible in 59 s.")
+    least = decide(Signal(at=NOW, current=1, phases=(phase(ready=5),)), settings, cooling)
+    busy = decide(Signal(at=NOW, current=3, phases=(phase(running=4),), workers=workers(1, 1, 1, 1)), settings, cooling)
+    assert (least.decision, least.workers) == ("scale_out", 3)
+    assert (busy.decision, busy.workers) == ("scale_out", 4)
+    enough = decide(Signal(at=NOW, current=3, phases=(phase(ready=3),)), settings, cooling)
+    assert enough.why.endswith("; 3 now.")
+
+
+def test_a_minimum_is_named_where_it_is_more_than_the_need() -> None:
+    settings = ScaleSettings(slots=1, minimum=2)
+    assert ", at least 2; 2 now." in decide(Signal(at=NOW, current=2), settings, ScaleState()).why
+    needed = decide(Signal(at=NOW, current=2, phases=(phase(ready=2),)), settings, ScaleState())
+    assert "at least" not in needed.why
+
+
 def test_one_worker_stays_for_work_that_needs_no_slot() -> None:
     decided = decide(Signal(at=NOW, upkeep=1), ScaleSettings(), ScaleState())
     assert (decided.decision, decided.workers) == ("scale_out", 1)
@@ -369,6 +404,45 @@ def test_a_constant_signal_never_makes_the_number_of_workers_go_up_and_down(
         seen.append(decided)
         current, state = decided.workers, decided.state
     assert not {"scale_out", "scale_in"} <= {decided.decision for decided in seen}
+
+
+moments = st.tuples(st.sampled_from([0.5, 20.0, 45.0, 700.0]), st.integers(0, 12), st.integers(0, 6), st.integers(0, 2))
+
+
+@given(plans(), st.lists(moments, max_size=30), st.integers(0, 12))
+def test_changes_keep_their_cool_downs_and_a_scale_in_goes_to_the_largest_need_of_its_surplus(
+    settings: ScaleSettings, sequence: list[tuple[float, int, int, int]], current: int
+) -> None:
+    settings = msgspec.structs.replace(settings, mode="leases")
+    state, at = ScaleState(), NOW
+    needs: list[tuple[float, int, int]] = []  # when, the need, and how many workers there were
+    scaled_out = changed = float("-inf")
+    for after, ready, busy, upkeep in sequence:
+        at += after
+        pool = workers(*[1] * busy)
+        signal = Signal(at=at, current=current, phases=(phase(ready=ready, running=busy),), workers=pool, upkeep=upkeep)
+        decided = decide(signal, settings, state)
+        kept = max(settings.minimum, busy, 1 if busy or upkeep else 0)
+        need = max(min(decided.raw, settings.maximum), kept)
+        needs.append((at, need, current))
+        if decided.decision == "scale_out":
+            assert decided.workers == need or decided.workers == kept
+            assert at - scaled_out >= settings.scale_out_cooldown or decided.workers == kept
+            scaled_out = changed = at
+        elif decided.decision == "scale_in" and current <= max(settings.maximum, busy):
+            assert at - changed >= settings.scale_in_cooldown
+            lasted = [
+                (then, most, had) for then, most, had in needs if then > at - settings.scale_in_after or then == at
+            ]
+            assert all(most < had for _, most, had in lasted)
+            assert decided.workers >= max(most for _, most, _ in lasted)
+            changed = at
+        elif decided.decision == "scale_in":
+            assert decided.workers == max(settings.maximum, busy)
+            changed = at
+        else:
+            assert decided.workers == current
+        current, state = decided.workers, decided.state
 
 
 @given(signals, plans(), states)
