@@ -256,6 +256,37 @@ def test_a_cool_down_does_not_keep_the_minimum_and_the_busy_workers_from_being_c
     assert enough.why.endswith("; 3 now.")
 
 
+def test_the_cool_down_of_a_scale_in_follows_the_last_change_in_either_direction() -> None:
+    settings = ScaleSettings(scale_in_after=0.0, scale_in_cooldown=60.0)
+    for state in (
+        ScaleState(scaled_out_at=NOW - 900, scaled_in_at=NOW - 10),
+        ScaleState(scaled_out_at=NOW - 10, scaled_in_at=NOW - 900),
+    ):
+        decided = decide(Signal(at=NOW, current=2), settings, state)
+        assert (decided.decision, decided.workers) == ("hold", 2)
+        assert decided.why.endswith("2 now, scale-in is possible in 50 s.")
+
+
+def test_a_surplus_is_observed_anew_when_workers_went_by_other_means() -> None:
+    settings = ScaleSettings(slots=1, scale_in_after=100.0, scale_in_cooldown=0.0)
+    state = ScaleState(surplus_since=NOW - 100, surplus_need=5)
+    one = (phase(ready=1),)
+    fewer = decide(Signal(at=NOW, current=5, phases=one), settings, state)
+    assert (fewer.decision, fewer.workers, fewer.why[-8:]) == ("hold", 5, "; 5 now.")
+    assert fewer.state == ScaleState(surplus_since=NOW, surplus_need=1)
+    after = decide(Signal(at=NOW + 100, current=5, phases=one), settings, fewer.state)
+    assert (after.decision, after.workers) == ("scale_in", 1)
+    assert after.why.endswith("5 now, fewer were enough for 100 s.")
+    assert after.state == ScaleState(scaled_in_at=NOW + 100)
+
+
+def test_messages_that_are_no_rows_yet_need_slots() -> None:
+    signal = Signal(at=NOW, phases=(phase(running=2, ready=1),), messages_visible=4)
+    decided = decide(signal, ScaleSettings(slots=2), ScaleState())
+    assert (decided.raw, decided.backlog_add) == (4, 3)
+    assert decided.why == "needs 4 workers: max(0 busy, ceil((2 running + 5 to start) / 2 slots) = 4); 0 now."
+
+
 def test_a_minimum_is_named_where_it_is_more_than_the_need() -> None:
     settings = ScaleSettings(slots=1, minimum=2)
     assert ", at least 2; 2 now." in decide(Signal(at=NOW, current=2), settings, ScaleState()).why
@@ -267,6 +298,8 @@ def test_one_worker_stays_for_work_that_needs_no_slot() -> None:
     decided = decide(Signal(at=NOW, upkeep=1), ScaleSettings(), ScaleState())
     assert (decided.decision, decided.workers) == ("scale_out", 1)
     assert "schedules" in decided.why
+    with_work = decide(Signal(at=NOW, upkeep=1, phases=(phase(ready=1),)), ScaleSettings(), ScaleState())
+    assert "schedules" not in with_work.why
 
 
 def test_busy_workers_above_the_maximum_are_kept() -> None:
@@ -284,14 +317,14 @@ def test_a_draining_worker_is_no_worker() -> None:
 
 
 def test_the_reason_names_the_numbers() -> None:
-    signal = Signal(at=NOW, phases=(phase(ready=31, running=2, limit=8),), workers=workers(1, 1))
+    signal = Signal(at=NOW, phases=(phase(ready=29, soon=2, running=2, limit=8),), workers=workers(1, 1))
     decided = decide(signal, ScaleSettings(slots=2), ScaleState())
     assert decided.why == (
         "needs 4 workers: max(2 busy, ceil((2 running + 6 to start) / 2 slots) = 4); "
         "25 of 31 waiting tasks can't run now (clips.video: concurrency); 2 now."
     )
     assert decided.answer()["phases"] == {
-        "clips.video": {"ready": 31, "running": 2, "runnable": 6, "limit": 8, "limited_by": "concurrency"}
+        "clips.video": {"ready": 29, "running": 2, "runnable": 6, "limit": 8, "limited_by": "concurrency"}
     }
 
 

@@ -255,6 +255,20 @@ def test_a_wrong_number_of_processes_is_rejected(value: str, capsys: pytest.Capt
     assert "--processes" in capsys.readouterr().err
 
 
+def test_an_address_that_the_probes_cannot_have_is_refused_with_its_cause(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        for address, cause in ((str(port), "in use"), (f"no.such.host.invalid:{port}", "name")):
+            with pytest.raises(SystemExit) as ended:
+                main(["worker", "tests.scaling.app", "--health", address], prog_name="onerow")
+            assert ended.value.code == 64
+            said = capsys.readouterr().err
+            assert "can't listen on" in said
+            assert cause in said.partition(f"{port}: ")[2].lower()
+
+
 def test_a_worker_notifies_the_service_manager(pool: Pool) -> None:
     """As systemd sees it with Type=notify and WatchdogSec."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
