@@ -19,6 +19,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from onerow import Pipeline, Queue, Status
 from onerow.cli.main import main
+from onerow.core.scaling import ScaleSettings
+from onerow.engine.worker.pool_scaler import PoolScaler
+from onerow.engine.worker.worker_process import Need, WorkerProcess
 from onerow.stores.sqlite import SqliteStore
 from tests.engine.kit import PATIENCE, until
 
@@ -245,6 +248,17 @@ def test_doctor_checks_one_worker_by_its_name_or_host(pool: Pool, capsys: pytest
     pool.queue.store.write_notes([stuck])
     assert doctor(pool, name) == 1
     assert "should have claimed 40 s ago" in capsys.readouterr().out
+
+
+def test_the_largest_need_that_a_process_reports_counts() -> None:
+    """One read the store before the others claimed: the sum of running and waiting work says more than what waits."""
+    needs = [Need(to_start=1, running=0, upkeep=0), Need(to_start=0, running=3, upkeep=0)]
+    processes = [WorkerProcess() for _ in needs]
+    for process, need in zip(processes, needs, strict=True):
+        process.need = need
+    decision = PoolScaler(ScaleSettings(slots=1, minimum=1, maximum=8)).tick(processes, 0.0)
+    assert decision is not None
+    assert decision.workers == 3
 
 
 @pytest.mark.parametrize("value", ["0", "3..1", "0..4", "1..", "many", "1..257"])
