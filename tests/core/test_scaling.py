@@ -172,6 +172,7 @@ def test_leases_claimed_ahead_and_tasks_of_one_batch_need_no_slot_of_their_own()
     assert need(running=176, ahead=160, ready=1600, run_for=0.01) == 1  # the slots in use start them in time
     assert need(running=176, ahead=160, ready=8000, run_for=0.02) == 2
     assert need(running=800, per_slot=50) == 1
+    assert need(running=801, per_slot=50) == 2
     assert need(ready=801, per_slot=50) == 2
     assert need(ready=8000, per_slot=50, run_for=1.0) == 2
     decided = decide(Signal(at=NOW, phases=(phase(running=176, ahead=160),)), ScaleSettings(slots=16), ScaleState())
