@@ -107,6 +107,12 @@ def test_running_leases_count_as_in_flight_after_their_messages_were_deleted(mod
     assert decided.state.zero_since is None
 
 
+def test_runnable_rows_are_visible_as_messages_are() -> None:
+    signal = Signal(at=NOW, phases=(phase(ready=3, limit=2),), messages_visible=4, current=0)
+    decided = decide(signal, ScaleSettings(mode="visible", slots=1), ScaleState())
+    assert (decided.fields("video")["video_visible"], decided.raw) == (6, 6)
+
+
 def test_a_warm_pool_does_not_grow_where_each_worker_has_little_work() -> None:
     spread = Signal(at=NOW, phases=(phase(running=4),), workers=workers(1, 1, 1, 1, slots=4))
     settings = ScaleSettings(slots=4, warm_pool=1, maximum=40)
@@ -189,6 +195,8 @@ def test_a_target_wait_needs_fewer_slots_for_short_tasks() -> None:
     assert need(ready=100, run_for=300.0) == 100  # longer than the wait: each needs its own slot
     assert need(ready=100, run_for=3.0, running=10) == 10  # their slots start the backlog in time
     assert need(ready=100, run_for=3.0, startable=4) == 4
+    assert need(ready=5, soon=6, run_for=3.0) == 2
+    assert need(ready=11, per_slot=10, run_for=30.0) == 2
 
 
 def test_at_max_follows_from_a_backlog_alone_counted_up_to_the_bound() -> None:
