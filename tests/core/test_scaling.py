@@ -107,6 +107,12 @@ def test_running_leases_count_as_in_flight_after_their_messages_were_deleted(mod
     assert decided.state.zero_since is None
 
 
+def test_runnable_rows_are_visible_as_messages_are() -> None:
+    signal = Signal(at=NOW, phases=(phase(ready=3, limit=2),), messages_visible=4, current=0)
+    decided = decide(signal, ScaleSettings(mode="visible", slots=1), ScaleState())
+    assert (decided.fields("video")["video_visible"], decided.raw) == (6, 6)
+
+
 def test_a_warm_pool_does_not_grow_where_each_worker_has_little_work() -> None:
     spread = Signal(at=NOW, phases=(phase(running=4),), workers=workers(1, 1, 1, 1, slots=4))
     settings = ScaleSettings(slots=4, warm_pool=1, maximum=40)
@@ -172,6 +178,7 @@ def test_leases_claimed_ahead_and_tasks_of_one_batch_need_no_slot_of_their_own()
     assert need(running=176, ahead=160, ready=1600, run_for=0.01) == 1  # the slots in use start them in time
     assert need(running=176, ahead=160, ready=8000, run_for=0.02) == 2
     assert need(running=800, per_slot=50) == 1
+    assert need(running=801, per_slot=50) == 2
     assert need(ready=801, per_slot=50) == 2
     assert need(ready=8000, per_slot=50, run_for=1.0) == 2
     decided = decide(Signal(at=NOW, phases=(phase(running=176, ahead=160),)), ScaleSettings(slots=16), ScaleState())
@@ -188,6 +195,8 @@ def test_a_target_wait_needs_fewer_slots_for_short_tasks() -> None:
     assert need(ready=100, run_for=300.0) == 100  # longer than the wait: each needs its own slot
     assert need(ready=100, run_for=3.0, running=10) == 10  # their slots start the backlog in time
     assert need(ready=100, run_for=3.0, startable=4) == 4
+    assert need(ready=5, soon=6, run_for=3.0) == 2
+    assert need(ready=11, per_slot=10, run_for=30.0) == 2
 
 
 def test_at_max_follows_from_a_backlog_alone_counted_up_to_the_bound() -> None:
@@ -228,10 +237,78 @@ def test_cool_downs_delay_changes() -> None:
     ]
 
 
+def test_a_surplus_begins_anew_after_the_need_rose_and_after_the_maximum_was_lowered() -> None:
+    settings = ScaleSettings(slots=1, scale_in_after=100.0, scale_in_cooldown=0.0)
+    state = ScaleState(surplus_since=NOW - 90, surplus_need=6)
+    risen = decide(Signal(at=NOW, current=8, phases=(phase(ready=8),)), settings, state)
+    lowered = decide(Signal(at=NOW, current=12), settings, state)
+    assert (risen.decision, risen.state) == ("hold", ScaleState())
+    assert (lowered.decision, lowered.workers) == ("scale_in", 8)
+    assert lowered.state == ScaleState(scaled_in_at=NOW, zero_since=NOW)
+    for before in (risen, lowered):
+        early = decide(Signal(at=NOW + 50, current=8), settings, before.state)
+        late = decide(Signal(at=NOW + 150, current=8), settings, early.state)
+        assert [(one.decision, one.workers) for one in (early, late)] == [("hold", 8), ("scale_in", 0)]
+
+
+def test_a_cool_down_does_not_keep_the_minimum_and_the_busy_workers_from_being_counted() -> None:
+    cooling = ScaleState(scaled_out_at=NOW - 1)
+    settings = ScaleSettings(slots=1, scale_out_cooldown=60.0, minimum=3)
+    waits = decide(Signal(at=NOW, current=3, phases=(phase(ready=5),)), settings, cooling)
+    assert (waits.decision, waits.workers) == ("hold", 3)
+    assert waits.why.endswith("3 now, and the next scale-out is possible in 59 s.")
+    least = decide(Signal(at=NOW, current=1, phases=(phase(ready=5),)), settings, cooling)
+    busy = decide(Signal(at=NOW, current=3, phases=(phase(running=4),), workers=workers(1, 1, 1, 1)), settings, cooling)
+    assert (least.decision, least.workers) == ("scale_out", 3)
+    assert (busy.decision, busy.workers) == ("scale_out", 4)
+    enough = decide(Signal(at=NOW, current=3, phases=(phase(ready=3),)), settings, cooling)
+    assert enough.why.endswith("; 3 now.")
+
+
+def test_the_cool_down_of_a_scale_in_follows_the_last_change_in_either_direction() -> None:
+    settings = ScaleSettings(scale_in_after=0.0, scale_in_cooldown=60.0)
+    for state in (
+        ScaleState(scaled_out_at=NOW - 900, scaled_in_at=NOW - 10),
+        ScaleState(scaled_out_at=NOW - 10, scaled_in_at=NOW - 900),
+    ):
+        decided = decide(Signal(at=NOW, current=2), settings, state)
+        assert (decided.decision, decided.workers) == ("hold", 2)
+        assert decided.why.endswith("2 now, scale-in is possible in 50 s.")
+
+
+def test_a_surplus_is_observed_anew_when_workers_went_by_other_means() -> None:
+    settings = ScaleSettings(slots=1, scale_in_after=100.0, scale_in_cooldown=0.0)
+    state = ScaleState(surplus_since=NOW - 100, surplus_need=5)
+    one = (phase(ready=1),)
+    fewer = decide(Signal(at=NOW, current=5, phases=one), settings, state)
+    assert (fewer.decision, fewer.workers, fewer.why[-8:]) == ("hold", 5, "; 5 now.")
+    assert fewer.state == ScaleState(surplus_since=NOW, surplus_need=1)
+    after = decide(Signal(at=NOW + 100, current=5, phases=one), settings, fewer.state)
+    assert (after.decision, after.workers) == ("scale_in", 1)
+    assert after.why.endswith("5 now, fewer were enough for 100 s.")
+    assert after.state == ScaleState(scaled_in_at=NOW + 100)
+
+
+def test_messages_that_are_no_rows_yet_need_slots() -> None:
+    signal = Signal(at=NOW, phases=(phase(running=2, ready=1),), messages_visible=4)
+    decided = decide(signal, ScaleSettings(slots=2), ScaleState())
+    assert (decided.raw, decided.backlog_add) == (4, 3)
+    assert decided.why == "needs 4 workers: max(0 busy, ceil((2 running + 5 to start) / 2 slots) = 4); 0 now."
+
+
+def test_a_minimum_is_named_where_it_is_more_than_the_need() -> None:
+    settings = ScaleSettings(slots=1, minimum=2)
+    assert ", at least 2; 2 now." in decide(Signal(at=NOW, current=2), settings, ScaleState()).why
+    needed = decide(Signal(at=NOW, current=2, phases=(phase(ready=2),)), settings, ScaleState())
+    assert "at least" not in needed.why
+
+
 def test_one_worker_stays_for_work_that_needs_no_slot() -> None:
     decided = decide(Signal(at=NOW, upkeep=1), ScaleSettings(), ScaleState())
     assert (decided.decision, decided.workers) == ("scale_out", 1)
     assert "schedules" in decided.why
+    with_work = decide(Signal(at=NOW, upkeep=1, phases=(phase(ready=1),)), ScaleSettings(), ScaleState())
+    assert "schedules" not in with_work.why
 
 
 def test_busy_workers_above_the_maximum_are_kept() -> None:
@@ -249,14 +326,14 @@ def test_a_draining_worker_is_no_worker() -> None:
 
 
 def test_the_reason_names_the_numbers() -> None:
-    signal = Signal(at=NOW, phases=(phase(ready=31, running=2, limit=8),), workers=workers(1, 1))
+    signal = Signal(at=NOW, phases=(phase(ready=29, soon=2, running=2, limit=8),), workers=workers(1, 1))
     decided = decide(signal, ScaleSettings(slots=2), ScaleState())
     assert decided.why == (
         "needs 4 workers: max(2 busy, ceil((2 running + 6 to start) / 2 slots) = 4); "
         "25 of 31 waiting tasks can't run now (clips.video: concurrency); 2 now."
     )
     assert decided.answer()["phases"] == {
-        "clips.video": {"ready": 31, "running": 2, "runnable": 6, "limit": 8, "limited_by": "concurrency"}
+        "clips.video": {"ready": 29, "running": 2, "runnable": 6, "limit": 8, "limited_by": "concurrency"}
     }
 
 
@@ -369,6 +446,45 @@ def test_a_constant_signal_never_makes_the_number_of_workers_go_up_and_down(
         seen.append(decided)
         current, state = decided.workers, decided.state
     assert not {"scale_out", "scale_in"} <= {decided.decision for decided in seen}
+
+
+moments = st.tuples(st.sampled_from([0.5, 20.0, 45.0, 700.0]), st.integers(0, 12), st.integers(0, 6), st.integers(0, 2))
+
+
+@given(plans(), st.lists(moments, max_size=30), st.integers(0, 12))
+def test_changes_keep_their_cool_downs_and_a_scale_in_goes_to_the_largest_need_of_its_surplus(
+    settings: ScaleSettings, sequence: list[tuple[float, int, int, int]], current: int
+) -> None:
+    settings = msgspec.structs.replace(settings, mode="leases")
+    state, at = ScaleState(), NOW
+    needs: list[tuple[float, int, int]] = []  # when, the need, and how many workers there were
+    scaled_out = changed = float("-inf")
+    for after, ready, busy, upkeep in sequence:
+        at += after
+        pool = workers(*[1] * busy)
+        signal = Signal(at=at, current=current, phases=(phase(ready=ready, running=busy),), workers=pool, upkeep=upkeep)
+        decided = decide(signal, settings, state)
+        kept = max(settings.minimum, busy, 1 if busy or upkeep else 0)
+        need = max(min(decided.raw, settings.maximum), kept)
+        needs.append((at, need, current))
+        if decided.decision == "scale_out":
+            assert decided.workers == need or decided.workers == kept
+            assert at - scaled_out >= settings.scale_out_cooldown or decided.workers == kept
+            scaled_out = changed = at
+        elif decided.decision == "scale_in" and current <= max(settings.maximum, busy):
+            assert at - changed >= settings.scale_in_cooldown
+            lasted = [
+                (then, most, had) for then, most, had in needs if then > at - settings.scale_in_after or then == at
+            ]
+            assert all(most < had for _, most, had in lasted)
+            assert decided.workers >= max(most for _, most, _ in lasted)
+            changed = at
+        elif decided.decision == "scale_in":
+            assert decided.workers == max(settings.maximum, busy)
+            changed = at
+        else:
+            assert decided.workers == current
+        current, state = decided.workers, decided.state
 
 
 @given(signals, plans(), states)

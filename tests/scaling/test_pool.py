@@ -19,6 +19,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from onerow import Pipeline, Queue, Status
 from onerow.cli.main import main
+from onerow.core.scaling import ScaleSettings
+from onerow.engine.worker.pool_scaler import PoolScaler
+from onerow.engine.worker.worker_process import Need, WorkerProcess
 from onerow.stores.sqlite import SqliteStore
 from tests.engine.kit import PATIENCE, until
 
@@ -247,12 +250,37 @@ def test_doctor_checks_one_worker_by_its_name_or_host(pool: Pool, capsys: pytest
     assert "should have claimed 40 s ago" in capsys.readouterr().out
 
 
+def test_the_largest_need_that_a_process_reports_counts() -> None:
+    """One read the store before the others claimed: the sum of running and waiting work says more than what waits."""
+    needs = [Need(to_start=1, running=0, upkeep=0), Need(to_start=0, running=3, upkeep=0)]
+    processes = [WorkerProcess() for _ in needs]
+    for process, need in zip(processes, needs, strict=True):
+        process.need = need
+    decision = PoolScaler(ScaleSettings(slots=1, minimum=1, maximum=8)).tick(processes, 0.0)
+    assert decision is not None
+    assert decision.workers == 3
+
+
 @pytest.mark.parametrize("value", ["0", "3..1", "0..4", "1..", "many", "1..257"])
 def test_a_wrong_number_of_processes_is_rejected(value: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["worker", "app", "--processes", value], prog_name="onerow")
     assert ended.value.code == 2
     assert "--processes" in capsys.readouterr().err
+
+
+def test_an_address_that_the_probes_cannot_have_is_refused_with_its_cause(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        for address, cause in ((str(port), "in use"), (f"no.such.host.invalid:{port}", "name")):
+            with pytest.raises(SystemExit) as ended:
+                main(["worker", "tests.scaling.app", "--health", address], prog_name="onerow")
+            assert ended.value.code == 64
+            said = capsys.readouterr().err
+            assert "can't listen on" in said
+            assert cause in said.partition(f"{port}: ")[2].lower()
 
 
 def test_a_worker_notifies_the_service_manager(pool: Pool) -> None:

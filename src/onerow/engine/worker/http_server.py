@@ -1,7 +1,6 @@
 """A small HTTP server in a thread, for probes and metrics; on loopback unless another address is given."""
 
 import ipaddress
-import os
 import socket
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -42,7 +41,7 @@ class LocalHttpServer:
         try:
             self._server = Server((host, port), handler)
         except OSError as error:
-            raise BadInput(f"can't listen on {host}:{port}: {os.strerror(error.errno or 0)}", field="port") from None
+            raise BadInput(f"can't listen on {host}:{port}: {error.strerror or error}", field="port") from None
         self.host, self.port = host, int(self._server.server_address[1])
         self._thread = threading.Thread(target=self._server.serve_forever, name="onerow HTTP", daemon=True)
 

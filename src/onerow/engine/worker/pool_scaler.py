@@ -25,7 +25,7 @@ class PoolScaler:
         if not reported:
             return None  # no worker has read the store yet
         # Each reads the same store, some later than others: the largest need is not missed.
-        need = max(reported)
+        need = max(reported, key=lambda need: (need.to_start + need.running, need.upkeep))
         wanted = [worker for worker in workers if worker.counts]
         signal = Signal(
             at=now,
