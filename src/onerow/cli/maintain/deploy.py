@@ -11,7 +11,7 @@ import click
 from onerow.cli.start.worker_pool import MOST_PROCESSES
 from onerow.core.durations import parse_duration, spell_duration
 from onerow.core.errors import BadInput
-from onerow.core.scaling import DEFAULT_SLOTS
+from onerow.core.scaling import DEFAULT_SLOTS, MOST
 
 _FILES = files("onerow.cli.deploy_files")
 _MODULE = r"[^\W\d][\w-]*"
@@ -27,10 +27,10 @@ VIA = ("metrics-api", "postgresql", "mongodb", "aws-sqs-queue")
 @click.argument("app", metavar="APP")
 @click.option("--name", help="Name of the service, image and objects. Default: the module of APP.")
 @click.option("--min", "least", type=click.IntRange(0), default=1, show_default=True, help="Least workers.")
-@click.option("--max", "most", type=click.IntRange(1, 10_000), default=8, show_default=True, help="Most workers.")
+@click.option("--max", "most", type=click.IntRange(1, MOST), default=8, show_default=True, help="Most workers.")
 @click.option(
     "--slots",
-    type=click.IntRange(1, 10_000),
+    type=click.IntRange(1, MOST),
     default=DEFAULT_SLOTS,
     show_default=True,
     help="Concurrent tasks of one worker.",
