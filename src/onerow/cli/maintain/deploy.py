@@ -97,7 +97,7 @@ def render(
     _check("namespace", namespace, r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", "small letters, digits and '-'")
     _check("user", user, r"[a-z_][-a-z0-9_]*", "a user name")
     _check("folder", folder or "/", r"/[\w./+-]*", "an absolute path without spaces")
-    _check("image", image or name, r"[\w][\w./:@-]*", "an image's name")
+    _check("image", image or name, r"[A-Za-z0-9][\w./:@-]*", "an image's name")
     _check("schema", schema, r"[A-Za-z_][\w-]*", "the name of a schema or database")
     _check("prefix", prefix, r"[a-z][a-z0-9_]*", "small letters, digits and '_'")
     if least > most:
@@ -137,7 +137,7 @@ def render(
 
 
 def _check(field: str, value: str, pattern: str, form: str) -> None:
-    if not re.fullmatch(pattern, value):
+    if not re.fullmatch(pattern, value, re.NOFLAG if field == "folder" else re.ASCII):
         raise BadInput(f"--{field} {value!r} can't be used in this file", fix=f"give {form}", field=field)
 
 
