@@ -339,7 +339,15 @@ def test_the_reason_names_the_numbers() -> None:
 
 @pytest.mark.parametrize(
     "values",
-    [{"slots": 0}, {"maximum": 0}, {"minimum": -1}, {"minimum": 9, "maximum": 8}, {"scale_in_after": -1.0}],
+    [
+        {"slots": 0},
+        {"slots": 10_001},
+        {"maximum": 0},
+        {"maximum": 10_001},
+        {"minimum": -1},
+        {"minimum": 9, "maximum": 8},
+        {"scale_in_after": -1.0},
+    ],
 )
 def test_impossible_settings_are_rejected(values: dict[str, Any]) -> None:
     with pytest.raises(BadInput):

@@ -25,7 +25,7 @@ def serving(answer: Callable[[str, str, dict[str, str], bytes], Answer]) -> Iter
             self.end_headers()
             self.wfile.write(content)
 
-        do_GET = do_PUT = _handle
+        do_GET = do_PUT = do_POST = _handle
 
         def log_message(self, format: str, *args: object) -> None: ...
 

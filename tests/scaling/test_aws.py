@@ -299,3 +299,27 @@ def test_an_unknown_group_and_a_refusal_are_errors_that_say_so(aws: str, queue: 
         Scaler(queue, SETTINGS, target=open_target("ecs:none/none")).decide()
     with pytest.raises(ScalingUnavailable):
         sqs_counts("https://sqs.eu-central-1.amazonaws.com/1/none", AwsClient("sqs"))
+
+
+_NUMBERS = {"ApproximateNumberOfMessages": "x", "ApproximateNumberOfMessagesNotVisible": "1"}
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        (200, b"<html>"), (200, b""), (200, {}), (200, []), (200, b"<a/>"), (200, {"services": [{}]}),
+        (200, {"services": None}), (200, {"Attributes": _NUMBERS}), (204, b""), (403, b"<html>"), (500, b"<html>"),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_an_odd_answer_in_the_place_of_aws_is_an_error_after_which_it_is_tried_again(
+    answer: Any, aws: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+    with serving(lambda *asked: answer) as url:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", url)
+        for target in ("asg:encoders", "ecs:media/encoders"):
+            with pytest.raises(ScalingUnavailable):
+                open_target(target).bounds()
+        with pytest.raises(ScalingUnavailable):
+            sqs_counts("https://sqs.eu-central-1.amazonaws.com/1/videos", AwsClient("sqs"))

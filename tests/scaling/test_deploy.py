@@ -449,6 +449,7 @@ def test_the_code_of_the_function_is_packed_for_its_runtime() -> None:
         ("systemd", {"folder": "/srv/x y"}),
         ("systemd", {"user": "root\nExecStartPre=x"}),
         ("k8s", {"image": "x # y"}),
+        ("k8s", {"image": "x/영상"}),
         ("k8s", {"least": 9, "most": 8}),
         ("k8s", {"grace": "soon"}),
         ("systemd", {"most": 257}),

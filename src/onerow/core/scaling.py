@@ -20,6 +20,8 @@ Outcome = Literal["scale_out", "hold", "scale_in", "at_max"]
 
 DEFAULT_SLOTS = 16
 """The concurrency of a worker that was started without --concurrency."""
+MOST = 10_000
+"""The most workers, and the most slots of one: what they could run together is counted, and must fit a store's limit."""
 
 
 class PhaseSignal(msgspec.Struct, frozen=True, kw_only=True):
@@ -159,8 +161,8 @@ class ScaleSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         for field, least in (("slots", 1), ("minimum", 0), ("maximum", 1), ("warm_pool", 0)):
-            if getattr(self, field) < least:
-                raise BadInput(f"{field} is {getattr(self, field)}; it must be at least {least}", field=field)
+            if not least <= getattr(self, field) <= MOST:
+                raise BadInput(f"{field} is {getattr(self, field)}; it must be from {least} to {MOST:,}", field=field)
         if self.maximum < self.minimum:
             raise BadInput(
                 f"maximum {self.maximum} is below minimum {self.minimum}", fix="raise the maximum", field="maximum"

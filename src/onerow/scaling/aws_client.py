@@ -1,11 +1,22 @@
 """boto3 clients whose exceptions become ScalingUnavailable."""
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import Any
 
 from onerow.core.errors import BadInput, ScalingUnavailable
 from onerow.scaling.local_endpoints import instance_metadata
+
+
+@contextmanager
+def reading(service: str) -> Iterator[None]:
+    """Raise ScalingUnavailable if what is read of an answer is not there."""
+    try:
+        yield
+    except (LookupError, TypeError, ValueError) as error:
+        raise ScalingUnavailable(f"{service}: an answer without what belongs to it: {error!r}") from error
 
 
 class AwsClient:
@@ -20,7 +31,7 @@ class AwsClient:
     def call(self, operation: str, **terms: Any) -> dict[str, Any]:
         """Call an operation; raise ScalingUnavailable if AWS refuses or does not answer."""
         client = self._open()
-        from botocore.exceptions import BotoCoreError, ClientError
+        from botocore.exceptions import ClientError
 
         try:
             answer: dict[str, Any] = getattr(client, operation)(**terms)
@@ -31,7 +42,7 @@ class AwsClient:
                 f"{self._service}: {found.get('Code')}: {found.get('Message')}",
                 fix="give it the rights that `onerow deploy lambda` prints" if denied else "",
             ) from error
-        except BotoCoreError as error:
+        except Exception as error:  # botocore has no common class for what a proxy may answer in the place of AWS
             raise ScalingUnavailable(f"{self._service}: {error}") from error
         return answer
 

@@ -3,8 +3,8 @@
 import re
 from urllib.parse import parse_qsl
 
-from onerow.core.errors import BadInput, ScalingUnavailable
-from onerow.scaling.aws_client import AwsClient
+from onerow.core.errors import BadInput
+from onerow.scaling.aws_client import AwsClient, reading
 from onerow.scaling.scaler import Bounds, Target
 
 FORMS = "asg:GROUP or ecs:CLUSTER/SERVICE, with ?region=eu-central-1 if AWS_REGION is not set"
@@ -23,12 +23,12 @@ class AutoScalingGroup:
 
     def bounds(self) -> Bounds:
         found = self._client.call("describe_auto_scaling_groups", AutoScalingGroupNames=[self._group])
-        if not found["AutoScalingGroups"]:
-            raise BadInput(
-                f"there is no Auto Scaling group {self._group!r}", fix="check its name and the region", field="apply"
-            )
-        (group,) = found["AutoScalingGroups"]
-        return Bounds(group["DesiredCapacity"], group["MinSize"], group["MaxSize"])
+        with reading("autoscaling"):
+            if groups := found["AutoScalingGroups"]:
+                return Bounds(groups[0]["DesiredCapacity"], groups[0]["MinSize"], groups[0]["MaxSize"])
+        raise BadInput(
+            f"there is no Auto Scaling group {self._group!r}", fix="check its name and the region", field="apply"
+        )
 
     def apply(self, workers: int) -> None:
         # The decision has its own cool-downs.
@@ -51,14 +51,15 @@ class EcsService:
 
     def bounds(self) -> Bounds:
         found = self._client.call("describe_services", cluster=self._cluster, services=[self._service])
-        services = [service for service in found["services"] if service["status"] == "ACTIVE"]
-        if not services:
-            raise BadInput(
-                f"there is no active ECS service {self._service!r} in the cluster {self._cluster!r}",
-                fix="check the names and the region",
-                field="apply",
-            )
-        return Bounds(services[0]["desiredCount"])
+        with reading("ecs"):
+            for service in found["services"]:
+                if service["status"] == "ACTIVE":
+                    return Bounds(service["desiredCount"])
+        raise BadInput(
+            f"there is no active ECS service {self._service!r} in the cluster {self._cluster!r}",
+            fix="check the names and the region",
+            field="apply",
+        )
 
     def apply(self, workers: int) -> None:
         self._client.call("update_service", cluster=self._cluster, service=self._service, desiredCount=workers)
@@ -89,8 +90,6 @@ def sqs_counts(queue_url: str, client: AwsClient) -> tuple[int, int]:
     """Return the approximate numbers of visible and in-flight messages of a queue."""
     names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
     found = client.call("get_queue_attributes", QueueUrl=queue_url, AttributeNames=names)
-    try:
+    with reading("sqs"):
         visible, inflight = (int(found["Attributes"][name]) for name in names)
-    except KeyError as error:
-        raise ScalingUnavailable(f"sqs: {queue_url} has no attribute {error}") from None
     return visible, inflight

@@ -11,7 +11,7 @@ import click
 from onerow.cli.start.worker_pool import MOST_PROCESSES
 from onerow.core.durations import parse_duration, spell_duration
 from onerow.core.errors import BadInput
-from onerow.core.scaling import DEFAULT_SLOTS
+from onerow.core.scaling import DEFAULT_SLOTS, MOST
 
 _FILES = files("onerow.cli.deploy_files")
 _MODULE = r"[^\W\d][\w-]*"
@@ -27,10 +27,10 @@ VIA = ("metrics-api", "postgresql", "mongodb", "aws-sqs-queue")
 @click.argument("app", metavar="APP")
 @click.option("--name", help="Name of the service, image and objects. Default: the module of APP.")
 @click.option("--min", "least", type=click.IntRange(0), default=1, show_default=True, help="Least workers.")
-@click.option("--max", "most", type=click.IntRange(1, 10_000), default=8, show_default=True, help="Most workers.")
+@click.option("--max", "most", type=click.IntRange(1, MOST), default=8, show_default=True, help="Most workers.")
 @click.option(
     "--slots",
-    type=click.IntRange(1, 10_000),
+    type=click.IntRange(1, MOST),
     default=DEFAULT_SLOTS,
     show_default=True,
     help="Concurrent tasks of one worker.",
@@ -97,7 +97,7 @@ def render(
     _check("namespace", namespace, r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", "small letters, digits and '-'")
     _check("user", user, r"[a-z_][-a-z0-9_]*", "a user name")
     _check("folder", folder or "/", r"/[\w./+-]*", "an absolute path without spaces")
-    _check("image", image or name, r"[\w][\w./:@-]*", "an image's name")
+    _check("image", image or name, r"[A-Za-z0-9][\w./:@-]*", "an image's name")
     _check("schema", schema, r"[A-Za-z_][\w-]*", "the name of a schema or database")
     _check("prefix", prefix, r"[a-z][a-z0-9_]*", "small letters, digits and '_'")
     if least > most:
@@ -137,7 +137,7 @@ def render(
 
 
 def _check(field: str, value: str, pattern: str, form: str) -> None:
-    if not re.fullmatch(pattern, value):
+    if not re.fullmatch(pattern, value, re.NOFLAG if field == "folder" else re.ASCII):
         raise BadInput(f"--{field} {value!r} can't be used in this file", fix=f"give {form}", field=field)
 
 
