@@ -89,6 +89,11 @@ def test_a_search_without_an_answer_says_so_and_fails(tmp_path: Path, run: Run) 
     result = run("simulate", path, "--find", "workers", "--wait", "p99<1s")
     assert result.exit_code == 1
     assert "no number of workers is enough for p99 < 1s" in result.stdout
+    path = small(tmp_path)
+    path.write_text(path.read_text() + 'claims_in = "2s"\n')
+    result = run("simulate", path, "--find", "workers", "--wait", "p99<1s")
+    assert result.exit_code == 1
+    assert "claims_in or the start time of workers makes tasks wait" in result.stdout
 
 
 def test_a_search_that_tried_the_most_workers_says_so(

@@ -1,10 +1,13 @@
 """The fast path gives the answers of the real rules."""
 
+from collections.abc import Sequence
 from datetime import timedelta
 
 import pytest
 from hypothesis import given
 
+from onerow.core import rates
+from onerow.core.rates import Rate, Verdict, Window, parse_rate
 from onerow.core.retry import Retry
 from onerow.simulator.arrivals import Arrivals
 from onerow.simulator.durations import fixed
@@ -46,6 +49,26 @@ def test_a_task_that_its_rate_put_off_starts_at_its_time_and_not_before() -> Non
         pytest.approx(waited, rel=0.01) for waited in (0, 10, 20, 30, 40)
     ]
     assert not result.lacked_slots
+
+
+def test_a_decision_about_rates_per_key_looks_at_the_keys_of_its_tasks_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    admit, seen = rates.admit, []
+
+    def counted(window: Window, keys: Sequence[str], whole: Rate | None, each: Rate | None, now: int) -> Verdict:
+        seen.append(len(window.keys) - len(set(keys)))
+        return admit(window, keys, whole, each, now)
+
+    plan = small_plan(
+        phase(rate_per_key="1/20s"),
+        arrivals=Arrivals(rate=parse_rate("20/s")),
+        workers=workers(30),
+        lasts=timedelta(minutes=2),
+        keys=(1.0,) * 300,
+    )
+    assert_equal(plan)
+    monkeypatch.setattr(rates, "admit", counted)
+    FastPath(plan).run()
+    assert max(seen) <= 0
 
 
 def test_tasks_that_their_rate_puts_off_to_the_end_count_with_their_waits_so_far() -> None:

@@ -6,7 +6,7 @@ takes the attempts of the worker out of the events, and its slots out of the fre
 """
 
 from collections import Counter, deque
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterable, Iterator
 from datetime import timedelta
 from heapq import heapify, heappop, heappush
 from random import Random
@@ -250,8 +250,11 @@ class FastPath:
                 yield from claimed
                 continue
             keys = [key for _, _, key in claimed]
-            verdict = rates.admit(self._window, keys, self._rate, self._rate_per_key, _EPOCH + now)
-            self._window = verdict.window
+            verdict = rates.admit(self._window_of(keys), keys, self._rate, self._rate_per_key, _EPOCH + now)
+            self._window.starts = verdict.window.starts
+            self._window.keys.update(verdict.window.keys)
+            self._window.booked.update(verdict.window.booked)
+            self._window.pace = verdict.window.pace
             for position, until in verdict.put_off:
                 run_at, task, key = claimed[position]
                 self._release(key)
@@ -260,6 +263,13 @@ class FastPath:
                 heappush(self._heap, (until - _EPOCH, DUE, task, key, False))
             for position in verdict.admitted:
                 yield claimed[position]
+
+    def _window_of(self, keys: Iterable[str]) -> Window:
+        """Return the recent starts with those of some keys only: with all keys, each decision would look at all."""
+        window = self._window
+        by_key = {key: window.keys.pop(key) for key in dict.fromkeys(keys) if key in window.keys}
+        booked = {key: window.booked.pop(key) for key in dict.fromkeys(keys) if key in window.booked}
+        return Window(window.starts, by_key, booked, window.pace)
 
     def _claim(self, most: int) -> list[Waiting]:
         """Take the first waiting tasks that the limits admit."""

@@ -230,7 +230,7 @@ def _show_found(out: Output, found: Found) -> None:
         if found.tried[-1].workers >= found.most:
             out.line(f"{found.most:,} are the most that are tried, and they are too few")
         else:
-            out.line("a limit, a rate or the start time of workers makes tasks wait: change those")
+            out.line("a limit, a rate, claims_in or the start time of workers makes tasks wait: change those")
         return
     out.line(f"{found.what} = {found.workers} is the least with {found.condition} ({found.simulations} simulations)")
     _summary(out, found.result)
