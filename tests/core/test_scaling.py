@@ -332,6 +332,8 @@ def test_the_reason_names_the_numbers() -> None:
         "needs 4 workers: max(2 busy, ceil((2 running + 6 to start) / 2 slots) = 4); "
         "25 of 31 waiting tasks can't run now (clips.video: concurrency); 2 now."
     )
+    one = decide(Signal(at=NOW, phases=(phase(ready=3, limit=2),)), ScaleSettings(), ScaleState())
+    assert "; 1 of 3 waiting tasks can't run now (clips.video: concurrency)" in one.why
     assert decided.answer()["phases"] == {
         "clips.video": {"ready": 29, "running": 2, "runnable": 6, "limit": 8, "limited_by": "concurrency"}
     }
@@ -347,6 +349,7 @@ def test_the_reason_names_the_numbers() -> None:
         {"minimum": -1},
         {"minimum": 9, "maximum": 8},
         {"scale_in_after": -1.0},
+        {"target_wait": float("inf")},
     ],
 )
 def test_impossible_settings_are_rejected(values: dict[str, Any]) -> None:
