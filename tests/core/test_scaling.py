@@ -8,7 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onerow.core.errors import BadInput
-from onerow.core.scaling import Decision, PhaseSignal, ScaleSettings, ScaleState, Signal, WorkerSignal, decide
+from onerow.core.scaling import (
+    Decision,
+    PhaseSignal,
+    ScaleSettings,
+    ScaleState,
+    Signal,
+    WorkerSignal,
+    decide,
+    restricted,
+)
 
 NOW = 1_800_000_000.0
 TEN_MINUTES = 600.0
@@ -315,6 +324,35 @@ def test_busy_workers_above_the_maximum_are_kept() -> None:
     signal = Signal(at=NOW, phases=(phase(running=3),), workers=workers(1, 1, 1, 0))
     decided = decide(signal, ScaleSettings(maximum=2), ScaleState())
     assert (decided.decision, decided.workers) == ("scale_in", 3)
+
+
+@pytest.mark.parametrize(
+    "allowed, outcome, scaled_out_at, scaled_in_at",
+    [
+        (3, "scale_out", NOW, None),
+        (2, "at_max", None, None),  # nothing changes, so no cool-down begins
+        (1, "scale_in", None, NOW),
+    ],
+)
+def test_a_decision_keeps_to_what_the_group_of_workers_allows(
+    allowed: int, outcome: str, scaled_out_at: float | None, scaled_in_at: float | None
+) -> None:
+    signal = Signal(at=NOW, phases=(phase(ready=8),), workers=workers(0, 0))
+    decided = decide(signal, ScaleSettings(slots=2), ScaleState())
+    assert (decided.decision, decided.workers) == ("scale_out", 4)
+    assert restricted(decided, 4) is decided
+    found = restricted(decided, allowed)
+    assert (found.decision, found.workers) == (outcome, allowed)
+    assert (found.state.scaled_out_at, found.state.scaled_in_at) == (scaled_out_at, scaled_in_at)
+    assert found.why.endswith(f"2 now. The group itself allows {allowed}.")
+
+
+def test_a_scale_in_below_what_the_group_allows_is_none() -> None:
+    state = ScaleState(surplus_since=NOW - 600, surplus_need=0)
+    decided = decide(Signal(at=NOW, workers=workers(0, 0)), ScaleSettings(slots=2), state)
+    assert (decided.decision, decided.workers, decided.state.scaled_in_at) == ("scale_in", 0, NOW)
+    found = restricted(decided, 2)
+    assert (found.decision, found.workers, found.state.scaled_in_at) == ("hold", 2, None)
 
 
 def test_a_draining_worker_is_no_worker() -> None:

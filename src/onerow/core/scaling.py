@@ -280,6 +280,26 @@ def decide(signal: Signal, settings: ScaleSettings, state: ScaleState) -> Decisi
     )
 
 
+def restricted(decision: Decision, workers: int) -> Decision:
+    """Return the decision with the number of workers that their group allows, because its platform refuses any other.
+
+    More workers may be busy than the group may have, or it may have none.
+    """
+    if workers == decision.workers:
+        return decision
+    signal, before = decision.signal, decision.before
+    outcome: Outcome = "scale_out" if workers > signal.count else "scale_in"
+    if workers == signal.count:
+        outcome = "at_max" if decision.workers > workers else "hold"
+    state = replace(
+        decision.state,
+        scaled_out_at=signal.at if outcome == "scale_out" else before.scaled_out_at,
+        scaled_in_at=signal.at if outcome == "scale_in" else before.scaled_in_at,
+    )
+    why = f"{decision.why} The group itself allows {workers}."
+    return replace(decision, decision=outcome, workers=workers, why=why, state=state)
+
+
 class _Change(NamedTuple):
     decision: Outcome
     workers: int

@@ -12,11 +12,11 @@ from onerow.scaling.local_endpoints import instance_metadata
 
 @contextmanager
 def reading(service: str) -> Iterator[None]:
-    """Raise ScalingUnavailable if what is read of an answer is not there."""
+    """Raise ScalingUnavailable if a field that the block reads from an answer is missing or has another type."""
     try:
         yield
     except (LookupError, TypeError, ValueError) as error:
-        raise ScalingUnavailable(f"{service}: an answer without what belongs to it: {error!r}") from error
+        raise ScalingUnavailable(f"{service}: the answer lacks a field, or it has another type: {error!r}") from error
 
 
 class AwsClient:

@@ -1,4 +1,4 @@
-"""HTTP endpoints that AWS runs for one machine: the metadata of an EC2 instance; the ECS agent's is used in `protection`."""
+"""Requests to HTTP endpoints that AWS serves on the machine itself: instance metadata, and the ECS agent."""
 
 import os
 import urllib.error

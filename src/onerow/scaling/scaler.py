@@ -6,7 +6,7 @@ from typing import NamedTuple, Protocol
 import msgspec
 from msgspec.structs import replace
 
-from onerow.core.scaling import Decision, Outcome, ScaleSettings, ScaleState, decide
+from onerow.core.scaling import Decision, ScaleSettings, ScaleState, decide, restricted
 from onerow.engine.control import notes
 from onerow.engine.queue.queue import Queue
 from onerow.engine.views import Views
@@ -46,8 +46,8 @@ class Target(Protocol):
 class Scaler:
     """Decides about the workers of some phases, and applies the decision to a target.
 
-    live_slots: instead of `settings.slots` take what the live workers have. messages: returns the approximate numbers of visible and in-flight messages of a message queue. Without a target the
-    live workers in the store are the current ones.
+    messages: returns the approximate numbers of visible and in-flight messages of a message queue. live_slots: take the
+    slots of the live workers, not `settings.slots`. Without a target the live workers in the store are the current ones.
     """
 
     def __init__(
@@ -82,17 +82,7 @@ class Scaler:
         visible, inflight = self._messages() if self._messages is not None else (0, 0)
         signal = replace(signal, current=bounds.current, messages_visible=visible, messages_inflight=inflight)
         decision = decide(signal, settings, self._stored() if state is None else state)
-        allowed = bounds.within(decision.workers)
-        if allowed == decision.workers:
-            return decision
-        # More workers are busy than the group may have, or it may have none: AWS would refuse any other size.
-        outcome: Outcome = decision.decision
-        state = decision.state
-        if allowed == signal.count:
-            outcome = "at_max"
-            state = replace(state, scaled_out_at=decision.before.scaled_out_at)
-        why = f"{decision.why} The group itself allows {allowed}."
-        return replace(decision, decision=outcome, workers=allowed, why=why, state=state)
+        return restricted(decision, bounds.within(decision.workers))
 
     def apply(self, decision: Decision) -> bool:
         """Set the target to the decision and store its state; return whether the target changed."""
