@@ -84,7 +84,7 @@ _QUEUE = {
     "Change many tasks": "retry_failed bulk_operations stop_bulk",
     "Phases, schedules and workers": "pause resume set_limit reset_limit crons drain publish serve middleware",
     "Inboxes, events and alerts": "receive on alert send_events",
-    "Pull without a worker": "claim puller claims_by_id rescue",
+    "Pull without a worker": "claim puller rescue",
     "Other": "for_user purge url user_id store close",
 }
 
@@ -179,7 +179,7 @@ PAGES = {
         [
             Listed("Leases", made=False),
             Listed("Leased", made=False, internal="heard extended ask_to_stop beat_at"),
-            *_given("Puller TaskClaims"),
+            *_given("Puller"),
         ],
     ),
     "events": Page(
@@ -187,7 +187,8 @@ PAGES = {
         "`queue.on(TaskFailed, function)` calls a function after each event of a kind. See "
         "[hooks and alerts](../../how-to/hooks-and-alerts.md).",
         [
-            *_given("TaskAdded TaskAdvanced TaskCompleted TaskRetried TaskFailed TaskCancelled TaskRescued Alert"),
+            *_given("TaskAdded TaskAdvanced TaskCompleted TaskRetried TaskFailed TaskCancelled TaskRescued"),
+            *_given("MessageHandled Alert"),
             Listed("Webhook"),
         ],
     ),
@@ -199,8 +200,6 @@ PAGES = {
             Listed("FolderInbox", "onerow.inboxes", methods=False),
             Listed("drop", "onerow.inboxes"),
             Listed("SqsInbox", "onerow.inboxes", methods=False),
-            Listed("SqsNotifier", "onerow.inboxes", methods=False),
-            Listed("read_s3_event", "onerow.inboxes"),
             Listed("WebhookInbox", "onerow.inboxes", methods=False),
             Listed("webhook", "onerow.asgi"),
             Listed("GitHub", "onerow.inboxes", methods=False),

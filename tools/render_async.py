@@ -19,7 +19,6 @@ SOURCES: dict[str, dict[str, tuple[str, ...]]] = {
     "bulk_async": {"SelectionAsync": ("bulk.Selection",)},
     "lease_async": {"LeasedAsync": ("lease.Leased",), "LeasesAsync": ("lease.Leases",)},
     "puller_async": {"PullerAsync": ("puller.Puller",)},
-    "task_claims_async": {"TaskClaimsAsync": ("task_claims.TaskClaims",)},
     "schedules_async": {"CronsAsync": ("schedules.Crons",)},
 }
 READING_PROPERTIES = {"Selection.count"}  # partner: a method

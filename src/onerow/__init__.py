@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from onerow.engine.control.definitions import Pause
     from onerow.engine.control.schedules import Scheduled
     from onerow.engine.events.events import (
+        MessageHandled,
         TaskAdded,
         TaskAdvanced,
         TaskCancelled,
@@ -59,7 +60,6 @@ if TYPE_CHECKING:
     from onerow.engine.queue.progress import BulkOptions, Progress
     from onerow.engine.queue.puller import Puller
     from onerow.engine.queue.schedules import Crons
-    from onerow.engine.queue.task_claims import TaskClaims
     from onerow.engine.queue.task_log import LogGap
     from onerow.engine.worker import Worker
     from onerow.pipelines.options import RunOptions
@@ -102,6 +102,7 @@ __all__ = [
     "LogGap",
     "LogLine",
     "LogPage",
+    "MessageHandled",
     "OnerowError",
     "Page",
     "Pause",
@@ -128,7 +129,6 @@ __all__ = [
     "TaskAdded",
     "TaskAdvanced",
     "TaskCancelled",
-    "TaskClaims",
     "TaskCompleted",
     "TaskCount",
     "TaskFailed",
@@ -159,7 +159,7 @@ _HOMES = {
     "onerow.engine.control.alerts": "Alert Webhook",
     "onerow.engine.control.definitions": "Pause",
     "onerow.engine.control.schedules": "Scheduled",
-    "onerow.engine.events.events": "TaskAdded TaskAdvanced TaskCancelled "
+    "onerow.engine.events.events": "MessageHandled TaskAdded TaskAdvanced TaskCancelled "
     "TaskCompleted TaskFailed TaskRescued TaskRetried",
     "onerow.engine.handler.batch": "Item",
     "onerow.engine.handler.checkpoints": "Child ChildCounts",
@@ -169,7 +169,6 @@ _HOMES = {
     "onerow.engine.queue.progress": "BulkOptions Progress",
     "onerow.engine.queue.puller": "Puller",
     "onerow.engine.queue.schedules": "Crons",
-    "onerow.engine.queue.task_claims": "TaskClaims",
     "onerow.engine.queue.task_log": "LogGap",
     "onerow.engine.worker": "Worker",
     "onerow.pipelines.options": "RunOptions",

@@ -5,7 +5,7 @@ not an exception.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -17,7 +17,6 @@ from onerow.core.filters import Filter, Order
 from onerow.core.messages import Message, Request
 from onerow.core.status import WAITING, Status
 from onerow.core.task import Task
-from onerow.pipelines.pipeline import Pipeline
 
 # ── requests ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -474,10 +473,6 @@ class MessageQueue(Protocol):
     def in_flight(self) -> int:
         """How many messages a worker may hold."""
 
-    @property
-    def log_names(self) -> Mapping[str, str]:
-        """The app's names for log lines: keys 'received', 'completed' and 'found_completed'."""
-
     def check(self) -> None:
         """Check the settings against the server; raise BadInput, or InboxUnavailable if it can't be asked now."""
 
@@ -491,21 +486,3 @@ class StatusMirror(Protocol):
 
     def show(self, asked: Sequence[str], tasks: Sequence[Task]) -> None:
         """Show the states of tasks that were asked for; a task that does not exist is missing in `tasks`."""
-
-
-class Notifier(Protocol):
-    """Sends messages that name added tasks to other programs. A lost message only delays work."""
-
-    @property
-    def name(self) -> str:
-        """What people call it in logs."""
-
-    @property
-    def pipeline(self) -> Pipeline[Any]:
-        """A pipeline whose tasks send the messages: for tasks that are added in a transaction of the caller."""
-
-    def payload_for(self, tasks: Sequence[Task]) -> Any:
-        """Return the payload of a task of `pipeline` that sends messages for these tasks."""
-
-    def send(self, tasks: Sequence[Task]) -> None:
-        """Send one message for each task."""

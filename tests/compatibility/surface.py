@@ -65,7 +65,7 @@ def _signatures() -> Iterator[tuple[str, list[str]]]:
     """Parameters of the public methods that applications call."""
     classes = (
         onerow.Queue, onerow.Pipeline, onerow.Worker, onerow.Context, onerow.AsyncContext, onerow.Selection,
-        onerow.Leased, onerow.Puller, onerow.TaskClaims, onerow.Crons,
+        onerow.Leased, onerow.Puller, onerow.Crons,
     )  # fmt: skip
     for owner in classes:
         for name, method in inspect.getmembers(owner, callable):

@@ -235,7 +235,6 @@ def claimed_video(names: Names, queue: Queue) -> Iterator[None]:
     queue.add("videos", "talk.mp4", task_id="42")
     names["encode"] = lambda task_id: f"{task_id}.m3u8"
     yield
-    names["claims"].close()
     assert queue.get("42").result == "42.m3u8"
 
 

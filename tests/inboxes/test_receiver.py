@@ -1,7 +1,7 @@
 """The receiver: read a message, store its row, then acknowledge it."""
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 
@@ -215,7 +215,6 @@ class HoldingInbox(RecordingInbox):
     """A message queue whose messages are acknowledged after the work."""
 
     receivers, hold_for, in_flight = 1, 30.0, 10
-    log_names: ClassVar[dict[str, str]] = {}
 
     def check(self) -> None:
         pass

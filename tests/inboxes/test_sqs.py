@@ -11,21 +11,19 @@ import boto3
 import pytest
 from click.testing import CliRunner
 
-from onerow import Addition, BadInput, Permanent, Pipeline, Queue, Status
+from onerow import Addition, BadInput, MessageHandled, Permanent, Pipeline, Queue, Status
 from onerow.cli.main import main
 from onerow.core.errors import InboxUnavailable, StoreUnavailable
 from onerow.core.messages import AddTasks, Message, derived_id
 from onerow.engine.receiving.receiver import Receiver
 from onerow.engine.receiving.reception import Reception
 from onerow.engine.views import Views
-from onerow.inboxes.s3_events import read_s3_event
 from onerow.inboxes.sqs import SqsInbox
 from onerow.inboxes.sqs_poll import Poll
 from onerow.ports import Inbox, MessageQueue
 from onerow.wiring import open_inbox
 from tests.engine.kit import ON_SQLITE, everything, until, work, working
 from tests.inboxes.sqs_shim import SqsShim, throttled
-from tests.inboxes.test_s3_events import record
 
 jobs = Pipeline("jobs")
 
@@ -102,9 +100,18 @@ def held(queue: Queue, inbox: SqsInbox) -> Reception:
     return Reception(queue, inbox, "w1")
 
 
-def outcomes(reception: Reception) -> dict[str, int]:
-    assert reception.outcomes is not None
-    return reception.outcomes.take()
+def handled(queue: Queue) -> list[MessageHandled]:
+    """Return the list to which the events of messages are added from now on."""
+    events: list[MessageHandled] = []
+    queue.on(MessageHandled, events.append)
+    return events
+
+
+def endings(events: list[MessageHandled]) -> list[tuple[str, bool, bool]]:
+    """Return the status of the task, acknowledged and held of each event; forget the events."""
+    found = sorted((str(task.status), event.acknowledged, event.held) for event in events for task in event.tasks)
+    events.clear()
+    return found
 
 
 def look(queue: Queue, reception: Reception) -> None:
@@ -146,7 +153,7 @@ def test_messages_are_received_and_deleted_in_batches_of_ten(sqs: Sqs, sqlite_qu
     assert [len(call["Entries"]) for call in sqs.shim.made("DeleteMessageBatch")] == [10, 10, 10]
 
 
-def test_a_worker_receives_runs_and_counts_outcomes(sqs: Sqs, queue: Queue) -> None:
+def test_a_worker_receives_runs_and_counts(sqs: Sqs, queue: Queue) -> None:
     inbox = sqs.inbox()  # one receiver: moto may give a message to two at once
     queue.inboxes.append(inbox)
     sqs.send({"payload": 1}, {"payload": "fails"}, "{")
@@ -158,52 +165,33 @@ def test_a_worker_receives_runs_and_counts_outcomes(sqs: Sqs, queue: Queue) -> N
     assert inbox.name == "sqs:123456789012/jobs"
     counts = Views(queue).inboxes()[inbox.name]
     assert (counts.received, counts.added, counts.rejected) == (3, 2, 1)
-    assert counts.outcomes == {"ok": 1, "failed": 1}
     assert list(sqs.rejected()) == ["{"]
 
 
-def test_outcomes_of_messages_whose_tasks_need_no_worker(sqs: Sqs, sqlite_queue: Queue) -> None:
+def test_an_event_for_each_acknowledged_message_has_its_tasks(sqs: Sqs, sqlite_queue: Queue) -> None:
     queue = sqlite_queue
     reception = held(queue, sqs.inbox())
+    events = handled(queue)
     for task_id in ("done", "cancelled", "running", "failed"):
         queue.add(jobs, "fails" if task_id == "failed" else 1, task_id=task_id)
     queue.finish("done")
     queue.cancel("cancelled")
     queue.fail("failed", "by hand")
     queue.claim(jobs, ids=["running"])
-    sqs.send(*({"task_id": task_id} for task_id in ("done", "cancelled", "running", "failed")))
+    sqs.send(*({"task_id": task_id} for task_id in ("done", "cancelled", "running", "failed")), {"payload": 2})
     reception.receivers[0].receive_available()
-    assert outcomes(reception) == {"ok": 1, "skip:cancel": 1, "skip:claim": 2}
+    expected = [(status, True, False) for status in ("cancelled", "completed", "failed", "processing", "waiting")]
+    assert endings(events) == expected
     assert sqs.count() == (0, 0)
 
 
-def test_a_rejected_message_gets_no_outcome_from_the_task_whose_id_it_gave(sqs: Sqs, sqlite_queue: Queue) -> None:
+def test_a_rejected_message_has_no_event_with_the_task_whose_id_it_gave(sqs: Sqs, sqlite_queue: Queue) -> None:
     queue = sqlite_queue
-    reception = held(queue, sqs.inbox())
-    reception.open()
+    events = handled(queue)
     queue.add(jobs, "secret", task_id="t", user_id="a")
     sqs.send({"payload": 1, "task_id": "t", "user_id": "b"})
-    assert reception.receivers[0].receive_available().rejected == 1
-    work(queue, jobs)
-    assert queue.get("t").status is Status.COMPLETED
-    assert outcomes(reception) == {}
-    reception.close()
-
-
-def test_a_task_that_ends_while_its_message_is_delivered_again_is_counted_once(sqs: Sqs, sqlite_queue: Queue) -> None:
-    reception = held(sqlite_queue, sqs.inbox())
-    assert reception.outcomes is not None
-    reception.open()
-    message = Message("m1", "")
-    sqlite_queue.add(jobs, 1, task_id="t")
-    reception.outcomes.expect(message, ["t"])
-    work(sqlite_queue, jobs)  # the event of its end comes before the acknowledgement
-    reception.outcomes.acknowledged(message, [sqlite_queue.get("t")])
-    assert outcomes(reception) == {"ok": 1}
-    reception.outcomes.expect(message, ["t"])  # a third delivery finds it completed
-    reception.outcomes.acknowledged(message, [sqlite_queue.get("t")])
-    assert outcomes(reception) == {"ok": 1}
-    reception.close()
+    assert receiver(queue, sqs.inbox()).receive_available().rejected == 1
+    assert events == []
 
 
 def test_a_worker_until_idle_runs_the_tasks_of_the_messages(sqs: Sqs, sqlite_queue: Queue) -> None:
@@ -214,24 +202,18 @@ def test_a_worker_until_idle_runs_the_tasks_of_the_messages(sqs: Sqs, sqlite_que
     assert sqs.count() == (0, 0)
 
 
-def test_the_app_s_names_for_log_lines(sqs: Sqs, sqlite_queue: Queue, caplog: pytest.LogCaptureFixture) -> None:
-    names = {
-        "received": "SQS_MESSAGE_RECEIVED",
-        "found_completed": "VIDEO_ALREADY_READY_SKIP",
-        "completed": "SQS_JOB_COMPLETED",
-    }
+def test_a_verbose_worker_logs_what_became_of_each_message(
+    sqs: Sqs, sqlite_queue: Queue, caplog: pytest.LogCaptureFixture
+) -> None:
     queue = sqlite_queue
-    queue.inboxes.append(sqs.inbox(log_names=names))
+    queue.inboxes.append(sqs.inbox())
     queue.publish(jobs)
-    queue.add(jobs, 1, task_id="ready")
-    queue.finish("ready")
-    sqs.send({"task_id": "ready"}, {"payload": 2})
-    with caplog.at_level(logging.INFO, "onerow"), working(queue, jobs):
-        until(lambda: "SQS_JOB_COMPLETED" in caplog.text, "the last line")
-        until(lambda: "VIDEO_ALREADY_READY_SKIP" in caplog.text, "the line of the finished task")
-    said = [record.getMessage().partition(":")[0] for record in caplog.records]
-    assert said.count("SQS_MESSAGE_RECEIVED") == 2
-    assert said.count("VIDEO_ALREADY_READY_SKIP") == said.count("SQS_JOB_COMPLETED") == 1
+    queue.add(jobs, 1, task_id="t")
+    queue.finish("t")
+    (message_id,) = sqs.send({"task_id": "t"})
+    with caplog.at_level(logging.DEBUG, "onerow"), working(queue, jobs):
+        until(lambda: message_id in caplog.text, "the line")
+    assert f"message {message_id} acknowledged: task t is completed" in caplog.text
 
 
 def test_a_stop_does_not_wait_for_a_long_poll(sqs: Sqs) -> None:
@@ -292,6 +274,7 @@ def test_messages_of_an_abandoned_poll_that_can_t_be_returned_are_delivered_agai
 
 def test_a_held_message_is_deleted_after_the_work(sqs: Sqs, queue: Queue) -> None:
     reception = held(queue, sqs.inbox(mode="classic"))
+    events = handled(queue)
     sqs.send({"payload": 1}, {"payload": 2})
     reception.receivers[0].receive_available()
     cancelled = next(task for task in everything(queue) if task.payload == 2)
@@ -301,7 +284,7 @@ def test_a_held_message_is_deleted_after_the_work(sqs: Sqs, queue: Queue) -> Non
     work(queue, jobs)
     look(queue, reception)
     assert sqs.count() == (0, 0)
-    assert outcomes(reception) == {"ok": 1, "skip:cancel": 1}
+    assert endings(events) == [("cancelled", True, True), ("completed", True, True)]
 
 
 def test_a_held_message_stays_hidden_while_its_task_runs_and_while_the_store_is_unavailable(
@@ -331,6 +314,7 @@ def test_a_failed_task_s_message_returns_later_each_time_and_is_set_aside_in_the
     reception = held(sqlite_queue, sqs.inbox(mode="classic"))
     follower = reception.follower
     assert follower is not None
+    events = handled(sqlite_queue)
     sqs.send({"payload": "fails"})
     reception.receivers[0].receive_available()
     work(sqlite_queue, jobs)
@@ -339,19 +323,19 @@ def test_a_failed_task_s_message_returns_later_each_time_and_is_set_aside_in_the
     assert sqs.count() == (0, 1)
     delays = [call["Entries"][0]["VisibilityTimeout"] for call in sqs.shim.made("ChangeMessageVisibilityBatch")]
     assert delays == [30]
-    assert outcomes(reception) == {"failed": 1}
+    assert endings(events) == [("failed", False, True)]
     # Later deliveries, as SQS makes them.
-    (message,) = [Message("m", "{}", deliveries=3, receipt="r")]
-    now = sqlite_queue.store.now()
-    follower.take(message, [task], now)
-    assert outcomes(reception) == {"skip:mark_processing": 1}
-    follower.take(Message("m", '"again"', deliveries=10, receipt="r"), [task], now)
+    follower.take(Message("m", "{}", deliveries=3, receipt="r"), [task])
+    assert sqs.shim.made("ChangeMessageVisibilityBatch")[-1]["Entries"][0]["VisibilityTimeout"] == 120
+    follower.take(Message("m", '"again"', deliveries=10, receipt="r"), [task])
+    assert endings(events) == [("failed", False, False)] * 2
     assert "no such file" in sqs.rejected()['"again"']
 
 
 def test_a_task_that_another_worker_runs_returns_the_message(sqs: Sqs, sqlite_queue: Queue) -> None:
     queue = sqlite_queue
     reception = held(queue, sqs.inbox(mode="classic"))
+    events = handled(queue)
     queue.add(jobs, 1, task_id="live")
     queue.add(jobs, 2, task_id="dead")
     queue.claim(jobs, ids=["live"], lease_for="10m")
@@ -359,8 +343,10 @@ def test_a_task_that_another_worker_runs_returns_the_message(sqs: Sqs, sqlite_qu
     until(lambda: queue.get("dead").leased_until < queue.store.now(), "the end of the lease")  # type: ignore[operator]
     sqs.send({"task_id": "live"}, {"task_id": "dead"})
     reception.receivers[0].receive_available()
-    assert outcomes(reception) == {"lock_fail": 1, "skip:mark_processing": 1}
+    assert endings(events) == [("processing", False, False)] * 2
     assert sqs.count() == (0, 2)
+    released = sqs.shim.made("ChangeMessageVisibilityBatch")
+    assert [entry["VisibilityTimeout"] for call in released for entry in call["Entries"]] == [30, 30]
 
 
 def test_visibility_that_expires_during_the_work_leads_to_one_run(sqs: Sqs, sqlite_queue: Queue) -> None:
@@ -368,21 +354,23 @@ def test_visibility_that_expires_during_the_work_leads_to_one_run(sqs: Sqs, sqli
     queue = sqlite_queue
     first = held(queue, sqs.inbox(mode="classic", visibility="1s"))
     second = Reception(queue, sqs.inbox(mode="classic", visibility="60s"), "w2")
+    events = handled(queue)
     sqs.send({"payload": 1})
     first.receivers[0].receive_available()
     with queue.claim(jobs, worker="w1") as (lease,):
         until(lambda: sqs.count() == (1, 0), "the end of the visibility")
         second.receivers[0].receive_available()
-        assert outcomes(second) == {"lock_fail": 1}
+        assert endings(events) == [("processing", False, False)]
         lease.complete(1)
     look(queue, first)  # with a stale receipt
-    assert outcomes(first) == {"ok": 1}
+    assert endings(events) == [("completed", True, True)]
     (task,) = everything(queue)
     assert (task.status, task.attempt) == (Status.COMPLETED, 1)
 
 
 def test_a_second_delivery_to_the_holder_replaces_the_receipt(sqs: Sqs, sqlite_queue: Queue) -> None:
     reception = held(sqlite_queue, sqs.inbox(mode="classic", visibility="1s"))
+    events = handled(sqlite_queue)
     sqs.send({"payload": 1})
     reception.receivers[0].receive_available()
     until(lambda: sqs.count() == (1, 0), "the end of the visibility")
@@ -391,7 +379,7 @@ def test_a_second_delivery_to_the_holder_replaces_the_receipt(sqs: Sqs, sqlite_q
     look(sqlite_queue, reception)
     receipts = [entry["ReceiptHandle"] for call in sqs.shim.made("DeleteMessageBatch") for entry in call["Entries"]]
     assert len(receipts) == 1
-    assert outcomes(reception) == {"ok": 1}
+    assert endings(events) == [("completed", True, True)]
     assert sqs.count() == (0, 0)
 
 
@@ -424,7 +412,6 @@ def test_a_classic_worker_holds_its_messages_while_it_drains(sqs: Sqs, sqlite_qu
         release.set()
         until(lambda: all(task.ended for task in everything(sqlite_queue)), "the end of the work")
     assert sqs.count() == (0, 0)
-    assert Views(sqlite_queue).inboxes()[inbox.name].outcomes == {"ok": 1}
 
 
 def test_a_stopped_classic_worker_returns_its_messages(sqs: Sqs, sqlite_queue: Queue) -> None:
@@ -624,7 +611,8 @@ def test_sqs_that_is_down_is_shown_and_received_from_again(sqs: Sqs, sqlite_queu
         sqs.shim.down = False
         until(lambda: everything(queue, statuses=["completed"]), "the task")
         until(lambda: [e for w in Views(queue).workers() for e in w.inboxes if not e.error], "the end of the outage")
-    assert "ok 1" in CliRunner().invoke(main, ["inboxes", "--store", queue.url]).output
+    counts = json.loads(CliRunner().invoke(main, ["inboxes", "--json", "--store", queue.url]).output)
+    assert counts[inbox.name]["added"] == 1
 
 
 @ON_SQLITE
@@ -711,12 +699,3 @@ def test_a_function_reads_the_user_s_own_format(sqs: Sqs, sqlite_queue: Queue) -
     assert payloads(sqlite_queue) == [10, 11]
     assert counts.rejected == 1
     assert "ValueError" in sqs.rejected()["jobs x"]
-
-
-def test_a_duplicate_event_of_s3_adds_nothing_and_the_test_event_is_acknowledged(sqs: Sqs, queue: Queue) -> None:
-    event = {"Records": [record(), record("raw/c.mp4")]}
-    sqs.send({"Service": "Amazon S3", "Event": "s3:TestEvent"}, event, event)
-    counts = receiver(queue, sqs.inbox(read=read_s3_event)).receive_available()
-    assert (counts.received, counts.added, counts.found, counts.rejected) == (3, 2, 2, 0)
-    assert {task.payload["key"] for task in everything(queue)} == {"raw/a bé.mp4", "raw/c.mp4"}
-    assert sqs.count() == (0, 0)

@@ -25,7 +25,6 @@ from onerow import (
     Queue,
     Selection,
     Task,
-    TaskClaims,
     TaskCount,
 )
 from onerow.asgi import lifespan
@@ -164,7 +163,6 @@ def reads(task: Task) -> None:
     assert_type(queue.select().cancel(pace="20/min", by="ann"), Progress)
     assert_type(queue.claim(videos), Leases)
     assert_type(queue.puller(videos), Puller)
-    assert_type(queue.claims_by_id(videos), TaskClaims)
     queue.get(7)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
     queue.select().cancel(pase="20/min")  # type: ignore[call-arg] # pyright: ignore[reportCallIssue]
     queue.retry_failed(polcy=None)  # type: ignore[call-arg] # pyright: ignore[reportCallIssue]

@@ -16,7 +16,7 @@ from onerow.engine.worker.options import WorkerOptions
 OF_THE_ENGINE = {
     "AlertRule", "AnyPayload", "Children", "Classes", "Definitions", "Events", "Failure", "Handler", "HandlerContext", "Identity",
     "Inbox", "Lease", "LeaseRecord", "Link", "LogFiles", "LogLines", "Masker", "Operation", "PhasePlan", "Plan", "Request",
-    "Scope", "Store", "Event", "Notifier", "Outcomes", "Retention", "Counters",
+    "Scope", "Store", "Event", "Outcomes", "Retention", "Counters",
 }  # fmt: skip
 CLASSES = [each for name in onerow.__all__ if inspect.isclass(each := getattr(onerow, name))]
 

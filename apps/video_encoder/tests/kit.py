@@ -22,6 +22,7 @@ from tests.servers.sqs import SqsServer
 from video_encoder import open_queue
 from video_encoder.messages import open_inbox
 from video_encoder.offline import cloud
+from video_encoder.results import Results
 from video_encoder.settings import Settings
 from video_encoder.status import VideoStatus, status_of
 
@@ -69,6 +70,7 @@ class Reader:
 
     def __init__(self, queue: Queue, mode: str, worker: str = "reader") -> None:
         self._queue = queue
+        self._results = Results(queue, mode)
         settings = Settings.of_environment({**os.environ, "ENCODER_MODE": mode})
         self._reception = Reception(queue, open_inbox(settings), worker)
         self._reception.open()
@@ -83,8 +85,9 @@ class Reader:
 
     def results(self) -> dict[str, int]:
         """Return the results of messages since the last call, with their counts."""
-        assert self._reception.outcomes is not None
-        return self._reception.outcomes.take()
+        found = dict(self._results.counts)
+        self._results.counts.clear()
+        return found
 
     def close(self) -> None:
         self._reception.close()

@@ -83,8 +83,8 @@ def test_its_partners_move_the_row(queue: Queue, row: str) -> None:
     with VideoRepository(queue) as repository:
         assert repository.mark_processing(row)
         assert find_video(row).status is VideoStatus.PROCESSING
-        assert repository.is_cancel_requested(row) is False
-        assert repository.complete_video(row, LADDER)
+        assert [repository.is_cancel_requested(video_id) for video_id in (row, "missing")] == [False, False]
+        assert [repository.complete_video(row, LADDER), repository.complete_video(row, LADDER)] == [True, False]
         task = queue.get(row)
         assert (task.phase, task.results["encode"]["prefix"]) == ("check", "hls/1/")
         queue.cancel(row)
@@ -93,6 +93,9 @@ def test_its_partners_move_the_row(queue: Queue, row: str) -> None:
         assert repository.try_claim_video("2", "w1")
         assert repository.fail_video("2", "no picture in it", transient=False)
         assert find_video("2").status is VideoStatus.FAILED
+        queue.add(videos, Job("raw/3/a.mp4", "a.mp4"), task_id="3")
+        assert repository.try_claim_video("3", "w1")
+    assert find_video("3").status is VideoStatus.UPLOADED  # handed back
 
 
 @pytest.mark.contract("The kick after a failure can claim.")

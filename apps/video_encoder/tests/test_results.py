@@ -11,6 +11,7 @@ from tests.inboxes.sqs_shim import SqsShim
 from video_encoder import VideoRepository, find_video, upload_file, videos
 from video_encoder.ladder import Ladder
 from video_encoder.pipeline import Job
+from video_encoder.results import Results
 
 
 @pytest.fixture
@@ -97,6 +98,37 @@ def test_lock_fail_when_a_live_lease_is_elsewhere(queue: Queue, aws: Cloud) -> N
         assert other.try_claim_video("v1", "other")
         reader.receive()
         assert reader.results() == {"lock_fail": 1}
+
+
+def test_in_fast_mode_the_worker_that_ends_a_video_knows_the_result(
+    queue: Queue, aws: Cloud, caplog: pytest.LogCaptureFixture
+) -> None:
+    add(queue)
+    aws.send({"video_id": "v1"})
+    other = Queue(queue.store).serve(videos)
+    elsewhere = Results(other, "fast")
+    with caplog.at_level("INFO", "video_encoder"), reading(queue, "fast") as reader:
+        reader.receive()
+        for phase, result in {"encode": Ladder("hls/v1/", [], 2.0, True, {}), "check": 3, "delete_raw": None}.items():
+            other.claim(videos, phase)[0].complete(result)
+        assert (reader.results(), elsewhere.counts) == ({}, {"ok": 1})
+    lines = [record.getMessage() for record in caplog.records if record.getMessage().startswith("SQS_JOB_COMPLETED")]
+    assert lines == ["SQS_JOB_COMPLETED: video v1"]
+
+
+def test_a_message_for_a_video_whose_raw_object_is_still_to_be_deleted_finds_it_ready(
+    queue: Queue, aws: Cloud, caplog: pytest.LogCaptureFixture
+) -> None:
+    add(queue)
+    with queue.claim(videos) as leases:
+        leases[0].complete(Ladder("hls/v1/", [], 2.0, True, {}))
+    with queue.claim(videos, "check") as leases:
+        leases[0].complete(3)
+    aws.send({"video_id": "v1"})
+    with caplog.at_level("INFO", "video_encoder"), reading(queue, "fast") as reader:
+        reader.receive()
+        assert reader.results() == {"ok": 1}
+    assert "VIDEO_ALREADY_READY_SKIP: video v1" in caplog.text
 
 
 # ── what becomes of the message ──

@@ -3,6 +3,7 @@
 import json
 import urllib.request
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -10,7 +11,7 @@ from click.testing import CliRunner, Result
 
 from apps.video_encoder.tests.kit import Cloud, reading, work
 from onerow import BadInput, Permanent, Queue
-from onerow.inboxes import AddTasks, BadMessage, Message
+from onerow.inboxes import Addition, AddTasks, BadMessage, Message
 from video_encoder import VideoRepository, VideoStatus, create_upload, find_video, list_videos, upload_file, uploaded
 from video_encoder.bucket import Bucket
 from video_encoder.checking import check_ladder
@@ -88,16 +89,42 @@ def test_the_event_of_the_bucket_makes_the_row_and_only_one(queue: Queue, aws: C
     assert (aws.counts(), aws.counts(aws.dead)) == ((0, 0), (0, 0))
 
 
-def test_messages_that_name_no_upload_add_nothing() -> None:
-    def event(name: str, key: str) -> Message:
-        record = {"eventSource": "aws:s3", "eventName": name, "s3": {"bucket": {"name": "b"}, "object": {"key": key}}}
-        return Message("m", json.dumps({"Records": [record]}))
+def record(name: str = "ObjectCreated:Put", key: str = "raw/1/a+b%C3%A9.mp4") -> dict[str, Any]:
+    """Return an object in an event notification of S3."""
+    return {"eventSource": "aws:s3", "eventName": name, "s3": {"bucket": {"name": "b"}, "object": {"key": key}}}
 
-    for message in (event("ObjectRemoved:Delete", "raw/1/a.mp4"), event("ObjectCreated:Put", "hls/1/master.m3u8")):
-        assert read_message(message) == AddTasks("videos", ())
-    for bad in (event("ObjectCreated:Put", "raw/a.mp4"), Message("m", "{}"), Message("m", '{"video_id": true}')):
-        with pytest.raises(BadMessage):
-            read_message(bad)
+
+def message(body: object) -> Message:
+    return Message("m", json.dumps(body))
+
+
+def test_events_of_new_uploads_add_rows_and_others_add_nothing() -> None:
+    event = {"Records": [record(), record("ObjectRemoved:Delete"), record(key="hls/1/master.m3u8")]}
+    uploaded_once = AddTasks("videos", (Addition({"key": "raw/1/a bé.mp4", "name": "a bé.mp4"}, task_id="1"),))
+    assert read_message(message(event)) == uploaded_once
+    assert read_message(message({"Type": "Notification", "Message": json.dumps(event)})) == uploaded_once  # by SNS
+    assert read_message(message({"Service": "Amazon S3", "Event": "s3:TestEvent"})) == AddTasks("videos", ())
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        [], {}, {"Records": 3}, {"Records": [{}]}, {"Records": [record(key="raw/a.mp4")]}, {"video_id": True},
+        {"Records": [{"eventName": "ObjectCreated:Put", "s3": {"object": {}}}]}, {"Type": "Notification", "Message": "hi"},
+    ],
+)  # fmt: skip
+def test_messages_that_can_not_be_read_are_bad(body: object) -> None:
+    with pytest.raises(BadMessage):
+        read_message(message(body))
+
+
+def test_an_upload_while_sqs_is_away_has_a_row_and_says_that_no_message_was_sent(
+    queue: Queue, clip: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("ENCODER_QUEUE_URL", "http://127.0.0.1:9/123456789012/videos")
+    assert upload_file(clip, "v1").task_id == "v1"
+    assert find_video("v1").status is VideoStatus.UPLOADED
+    assert "video v1: no message was sent" in caplog.text
 
 
 @pytest.mark.contract("UPLOADED, PROCESSING, READY, FAILED, FAILED_TRANSIENT at the edge.")

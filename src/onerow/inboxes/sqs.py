@@ -1,7 +1,7 @@
 """An SQS queue as an inbox: each message names a task or carries a new one."""
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from math import ceil
 from typing import Any, Literal
@@ -21,7 +21,6 @@ from onerow.inboxes.sqs_poll import Poll
 from onerow.pipelines.pipeline import Pipeline
 
 _LONGEST_HIDDEN = 12 * 3600
-_LOG_NAMES = {"received", "completed", "found_completed"}
 
 
 class SqsInbox:
@@ -31,8 +30,7 @@ class SqsInbox:
     its row is stored; 'classic' after the work, and extends its visibility until then. dead_letter: URL of the queue
     for messages that can't be read; by default the target of the queue's redrive policy. read: your own function from a
     message to a request. receivers: threads of each worker that receive. visibility: how long a delivered message is
-    hidden. in_flight: how many messages a worker holds at most in classic mode. max_size: the largest body. log_names:
-    your names for log lines about messages.
+    hidden. in_flight: how many messages a worker holds at most in classic mode. max_size: the largest body.
 
     Credentials and region come from boto3's usual places; the region also from the URL.
     """
@@ -49,7 +47,6 @@ class SqsInbox:
         visibility: Duration = "60s",
         in_flight: int = 100,
         max_size: Size = "1MiB",
-        log_names: Mapping[str, str] | None = None,
         endpoint_url: str | None = None,
         region: str | None = None,
     ) -> None:
@@ -62,9 +59,6 @@ class SqsInbox:
         self._visibility = int(parse_duration(visibility, "visibility").total_seconds())
         if not 1 <= self._visibility <= _LONGEST_HIDDEN:
             raise BadInput(f"visibility must be from 1 second to 12 hours, not {visibility!r}", field="visibility")
-        self.log_names = dict(log_names or {})
-        if unknown := sorted(set(self.log_names) - _LOG_NAMES):
-            raise BadInput(f"log_names: {unknown[0]!r} is none of {', '.join(sorted(_LOG_NAMES))}", field="log_names")
         self.pipeline = pipeline
         self._pipeline = pipeline_name(pipeline)
         self._own_read = read

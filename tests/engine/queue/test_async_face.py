@@ -21,7 +21,6 @@ from onerow import (
     Queue,
     Selection,
     Status,
-    TaskClaims,
 )
 from onerow.core.addition import Addition
 from onerow.engine.queue.adding import Adding
@@ -46,7 +45,7 @@ def test_the_rendered_methods_are_current(module: str) -> None:
     assert stored == render_async.render(module), "run: python -m tools.render_async"
 
 
-@pytest.mark.parametrize("owner", [Queue, Selection, Leased, Leases, Puller, TaskClaims, Crons])
+@pytest.mark.parametrize("owner", [Queue, Selection, Leased, Leases, Puller, Crons])
 def test_every_method_that_uses_the_store_has_an_async_partner(owner: type) -> None:
     known = methods(owner)
     names = {name for name in known if not name.endswith("_async")} - SYNC_BY_DESIGN

@@ -6,7 +6,6 @@ from functools import lru_cache
 import msgspec
 
 from onerow import BadInput, Pipeline, Queue
-from onerow.inboxes import SqsNotifier
 from video_encoder.settings import Settings
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
@@ -27,13 +26,6 @@ def open_queue() -> Queue:
     return _queue_at(Settings.of_environment().store)
 
 
-def open_notifier() -> SqsNotifier:
-    """Return what sends a message for each added row to ENCODER_QUEUE_URL."""
-    settings = Settings.of_environment()
-    settings.needed("queue_url")
-    return _notifier_for(settings.queue_url)
-
-
 def checked_id(video_id: str) -> str:
     """Return a video's id if it can be part of a key and of a path; else raise BadInput."""
     if not _ID.fullmatch(video_id):
@@ -48,8 +40,3 @@ def checked_id(video_id: str) -> str:
 @lru_cache(maxsize=32)
 def _queue_at(store: str) -> Queue:
     return Queue(store).serve(videos)
-
-
-@lru_cache(maxsize=8)
-def _notifier_for(queue_url: str) -> SqsNotifier:
-    return SqsNotifier(queue_url)

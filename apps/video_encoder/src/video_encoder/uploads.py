@@ -7,7 +7,8 @@ import msgspec
 
 from onerow import BadInput, Task
 from video_encoder.bucket import RAW, Bucket, NoObject
-from video_encoder.opening import Job, checked_id, open_notifier, open_queue, videos
+from video_encoder.opening import Job, checked_id, open_queue, videos
+from video_encoder.sender import send_message
 from video_encoder.settings import Settings
 
 URL_SECONDS = 3600
@@ -61,7 +62,9 @@ def job_of_key(key: str) -> tuple[str, Job]:
 
 
 def _add(video_id: str, job: Job) -> Task:
-    return open_queue().add(videos, job, task_id=video_id, notify=open_notifier())
+    task = open_queue().add(videos, job, task_id=video_id)
+    send_message(video_id)
+    return task
 
 
 def _key(video_id: str, name: str) -> str:

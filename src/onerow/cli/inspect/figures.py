@@ -92,7 +92,7 @@ def inboxes(session: Session) -> None:
     """Count the messages of each inbox in the last day.
 
     found: the task existed already. duplicate: the same message again. released: delivered again later. refused: the
-    signature was missing, wrong or too old. lag: the longest time from sending to the stored row. outcomes: of the work, if the inbox is a message queue.
+    signature was missing, wrong or too old. lag: the longest time from sending to the stored row.
     """
     counts = session.views.inboxes()
     if session.out.as_json:
@@ -109,7 +109,6 @@ def inboxes(session: Session) -> None:
             f"{each.released:,}",
             (f"{each.refused:,}", "red") if each.refused else "0",
             formatting.millis(each.lag),
-            ", ".join(f"{outcome} {count:,}" for outcome, count in sorted(each.outcomes.items())),
         ]
         for name, each in sorted(counts.items())
     ]
@@ -123,10 +122,7 @@ def inboxes(session: Session) -> None:
         ">released",
         ">refused",
         ">lag",
-        "outcomes",
     ]
-    if not any(each.outcomes for each in counts.values()):
-        head, rows = head[:-1], [row[:-1] for row in rows]
     session.out.table(head, rows)
     if not counts:
         session.out.aside("no messages were received in the last day: queue.receive(…) in the app, or onerow inbox URL")

@@ -20,7 +20,6 @@ class InboxCounts(msgspec.Struct):
     after its row was stored. rejected: set aside with a reason. released: to be delivered again later.
     refused: requests with a missing, wrong or old signature; they are not received.
     lag: milliseconds from sending to the stored row, the longest of the period.
-    outcomes: what became of the work, of messages of a message queue.
     """
 
     received: int = 0
@@ -31,7 +30,6 @@ class InboxCounts(msgspec.Struct):
     released: int = 0
     refused: int = 0
     lag: int = 0
-    outcomes: dict[str, int] = {}
 
     def add(self, other: "InboxCounts") -> None:
         """Add the counts of another period or worker."""
@@ -43,8 +41,6 @@ class InboxCounts(msgspec.Struct):
         self.released += other.released
         self.refused += other.refused
         self.lag = max(self.lag, other.lag)
-        for outcome, count in other.outcomes.items():
-            self.outcomes[outcome] = self.outcomes.get(outcome, 0) + count
 
 
 class InboxState(msgspec.Struct, frozen=True, omit_defaults=True):

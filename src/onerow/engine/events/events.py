@@ -10,7 +10,6 @@ import msgspec
 
 from onerow.core.failure import Failure
 from onerow.core.history import cancel_reason
-from onerow.core.message_outcomes import Outcome
 from onerow.core.status import CANCELLED, COMPLETED, FAILED
 from onerow.core.task import Task
 from onerow.engine.events.hooks import Guard, GuardState, HookThread
@@ -167,24 +166,14 @@ class WebhookFailed(Event, frozen=True):
     retry_after: float
 
 
-class MessageReceived(Event, frozen=True):
-    """A message queue delivered a message. log_name: the app's name for this event."""
-
-    inbox: str
-    message_id: str
-    deliveries: int = 1
-    log_name: str = ""
-
-
 class MessageHandled(Event, frozen=True):
-    """What became of a message's work. found: it was so when the message arrived. log_name: the app's name for this event."""
+    """A message was acknowledged, or given back to its inbox because of the states of the tasks that it asks for."""
 
-    inbox: str
-    message_id: str
-    task_ids: tuple[str, ...]
-    outcome: Outcome
-    found: bool = False
-    log_name: str = ""
+    inbox: str  # its name
+    message_id: str  # as the inbox gave it
+    tasks: tuple[Task, ...]  # as they were then; none if it asked for no work
+    acknowledged: bool = True  # False: it is delivered again later, or was set aside
+    held: bool = False  # whether it was held until its tasks had ended
 
 
 class MessageRejected(Event, frozen=True):
@@ -200,14 +189,6 @@ class SignaturesRefused(Event, frozen=True):
 
     inbox: str
     count: int
-
-
-class NotificationFailed(Event, frozen=True):
-    """Messages about added tasks could not be sent; workers find the tasks in the store."""
-
-    notifier: str
-    count: int
-    error: str
 
 
 class InboxUnreachable(Event, frozen=True):

@@ -22,11 +22,10 @@ _LOGGED: tuple[type[e.Event], ...] = (
     e.WorkerHung, e.WorkerUnusable, e.WorkerOutdated, e.PhaseTooHeavy, e.ResourceFailed, e.DefinitionReplaced,
     e.ScheduleFailed, e.StoreUnreachable, e.StoreGone,
     e.StoreBack, e.RoleFailed, e.AlertLost, e.WebhookFailed, e.HookOverdue, e.HookEventsDropped,
-    e.MessageReceived, e.MessageHandled, e.MessageRejected, e.SignaturesRefused, e.InboxUnreachable, e.InboxBack,
-    e.NotificationFailed,
+    e.MessageRejected, e.SignaturesRefused, e.InboxUnreachable, e.InboxBack,
 )  # fmt: skip
-_PER_TASK: tuple[type[e.Event], ...] = (e.TaskAdvanced, e.TaskCompleted)  # only at level DEBUG
-_NO_FIELDS = frozenset({"task", "failure", "trace"})
+_PER_TASK: tuple[type[e.Event], ...] = (e.TaskAdvanced, e.TaskCompleted, e.MessageHandled)  # only at level DEBUG
+_NO_FIELDS = frozenset({"task", "tasks", "failure", "trace"})
 
 
 def describe(event: e.Event) -> tuple[int, str] | None:
@@ -80,17 +79,14 @@ def describe(event: e.Event) -> tuple[int, str] | None:
             return logging.ERROR, f"webhook {webhook}: {error}" + (f"; retrying in {wait:g} s" if wait else "")
         case e.RoleFailed(role=role, error=error):
             return logging.ERROR, f"{role} failed, retrying: {error}"
-        case e.MessageReceived(inbox=inbox, message_id=message_id, log_name=log_name):
-            return _level(log_name), f"{log_name or 'received'}: message {message_id} of {inbox}"
-        case e.MessageHandled(inbox=inbox, message_id=message_id, task_ids=ids, outcome=outcome, log_name=log_name):
-            text = f"{log_name or outcome}: message {message_id} of {inbox}, {_ids(ids)}"
-            return _level(log_name), text if outcome in text else f"{text}: {outcome}"
+        case e.MessageHandled(inbox=inbox, message_id=message_id, tasks=tasks, acknowledged=acknowledged):
+            ending = "acknowledged" if acknowledged else "is delivered again later"
+            states = ", ".join(f"{_name(task)} is {task.status}" for task in tasks)
+            return logging.DEBUG, f"inbox {inbox}: message {message_id} {ending}{states and f': {states}'}"
         case e.MessageRejected(inbox=inbox, message_id=message_id, reason=reason):
             return logging.WARNING, f"inbox {inbox}: message {message_id} rejected: {reason}"
         case e.SignaturesRefused(inbox=inbox, count=count):
             return logging.WARNING, f"inbox {inbox}: {count} requests refused: signature missing, wrong or too old"
-        case e.NotificationFailed(notifier=notifier, count=count, error=error):
-            return logging.WARNING, f"{notifier}: no message sent for {count} added tasks: {error}"
         case e.InboxUnreachable(inbox=inbox, error=error):
             return logging.ERROR, f"inbox {inbox} unavailable, retrying: {error}"
         case e.InboxBack(inbox=inbox):
@@ -171,12 +167,3 @@ class LogLines:
 
 def _name(task: Task) -> str:
     return f"task {task.task_id}" + (f" “{task.title}”" if task.title else "")
-
-
-def _level(log_name: str) -> int:
-    """Lines that the app has named are for everyone, like its own; the others are as frequent as messages."""
-    return logging.INFO if log_name else logging.DEBUG
-
-
-def _ids(ids: tuple[str, ...]) -> str:
-    return f"task {ids[0]}" if len(ids) == 1 else f"{len(ids)} tasks"

@@ -13,12 +13,12 @@ from onerow.core.durations import Duration
 from onerow.core.keywords import check_keywords
 from onerow.core.task import Task
 from onerow.engine import import_guard
-from onerow.engine.events.events import NotificationFailed, TaskAdded
+from onerow.engine.events.events import TaskAdded
 from onerow.engine.queue import insert
 from onerow.engine.queue.scope import Scope, plan_of
 from onerow.pipelines.pipeline import Pipeline
 from onerow.pipelines.typed import AnyPayload
-from onerow.ports import Existing, Inserted, Notifier
+from onerow.ports import Existing, Inserted
 
 P = TypeVar("P")
 _CARRY_NOTHING: AbstractContextManager[Mapping[str, str]] = nullcontext({})
@@ -38,7 +38,6 @@ class Adding(Scope):
         payload: Any = None,
         *,
         tx: Any = None,
-        notify: Notifier | None = None,
         **options: Unpack[AddOptions],
     ) -> Task: ...
 
@@ -49,7 +48,6 @@ class Adding(Scope):
         payload: P,
         *,
         tx: Any = None,
-        notify: Notifier | None = None,
         **options: Unpack[AddOptions],
     ) -> Task: ...
 
@@ -59,7 +57,6 @@ class Adding(Scope):
         payload: Any = None,
         *,
         tx: Any = None,
-        notify: Notifier | None = None,
         task_id: str | None = None,
         user_id: str = "",
         title: str | None = None,
@@ -76,14 +73,13 @@ class Adding(Scope):
 
         The options are those of `AddOptions`.
 
-        tx: your own open transaction on the same database; the task becomes visible when you commit. notify: sends a
-        message that names the task, once it is visible: after this add, or by a worker after your commit.
+        tx: your own open transaction on the same database; the task becomes visible when you commit.
         """
         addition = Addition(
             payload, task_id, user_id, title, run_at, priority, unique, unique_for, limit_key, max_retries, metadata,
             delay,
         )  # fmt: skip
-        return _tasks(self._add(pipeline, [addition], addition, tx, notify))[0]
+        return _tasks(self._add(pipeline, [addition], addition, tx))[0]
 
     @overload
     async def add_async(
@@ -92,7 +88,6 @@ class Adding(Scope):
         payload: Any = None,
         *,
         tx: Any = None,
-        notify: Notifier | None = None,
         **options: Unpack[AddOptions],
     ) -> Task: ...
 
@@ -103,7 +98,6 @@ class Adding(Scope):
         payload: P,
         *,
         tx: Any = None,
-        notify: Notifier | None = None,
         **options: Unpack[AddOptions],
     ) -> Task: ...
 
@@ -113,12 +107,11 @@ class Adding(Scope):
         payload: Any = None,
         *,
         tx: Any = None,
-        notify: Notifier | None = None,
         **options: Unpack[AddOptions],
     ) -> Task:
         """Async `add`; `tx` may be a connection of the event loop."""
         addition = _addition("add_async", payload, options)
-        return _tasks(await self._add_async(pipeline, [addition], addition, tx, notify))[0]
+        return _tasks(await self._add_async(pipeline, [addition], addition, tx))[0]
 
     @overload
     def add_new(
@@ -127,7 +120,6 @@ class Adding(Scope):
         payload: Any = None,
         *,
         tx: Any = None,
-        notify: Notifier | None = None,
         **options: Unpack[AddOptions],
     ) -> Task | None: ...
 
@@ -138,7 +130,6 @@ class Adding(Scope):
         payload: P,
         *,
         tx: Any = None,
-        notify: Notifier | None = None,
         **options: Unpack[AddOptions],
     ) -> Task | None: ...
 
@@ -148,12 +139,11 @@ class Adding(Scope):
         payload: Any = None,
         *,
         tx: Any = None,
-        notify: Notifier | None = None,
         **options: Unpack[AddOptions],
     ) -> Task | None:
-        """Like `add`, but return None if the unique key or id is taken. tx, notify: as for `add`."""
+        """Like `add`, but return None if the unique key or id is taken. tx: as for `add`."""
         addition = _addition("add_new", payload, options)
-        return _new_task(self._add(pipeline, [addition], addition, tx, notify))
+        return _new_task(self._add(pipeline, [addition], addition, tx))
 
     @overload
     async def add_new_async(
@@ -162,7 +152,6 @@ class Adding(Scope):
         payload: Any = None,
         *,
         tx: Any = None,
-        notify: Notifier | None = None,
         **options: Unpack[AddOptions],
     ) -> Task | None: ...
 
@@ -173,7 +162,6 @@ class Adding(Scope):
         payload: P,
         *,
         tx: Any = None,
-        notify: Notifier | None = None,
         **options: Unpack[AddOptions],
     ) -> Task | None: ...
 
@@ -183,12 +171,11 @@ class Adding(Scope):
         payload: Any = None,
         *,
         tx: Any = None,
-        notify: Notifier | None = None,
         **options: Unpack[AddOptions],
     ) -> Task | None:
         """Async `add_new`; `tx` may be a connection of the event loop."""
         addition = _addition("add_new_async", payload, options)
-        return _new_task(await self._add_async(pipeline, [addition], addition, tx, notify))
+        return _new_task(await self._add_async(pipeline, [addition], addition, tx))
 
     @overload
     def add_many(
@@ -197,7 +184,6 @@ class Adding(Scope):
         payloads: Iterable[Any],
         *,
         tx: Any = None,
-        notify: Notifier | None = None,
         **options: Unpack[AddManyOptions],
     ) -> list[Task]: ...
 
@@ -208,7 +194,6 @@ class Adding(Scope):
         payloads: Iterable[P | Addition],
         *,
         tx: Any = None,
-        notify: Notifier | None = None,
         **options: Unpack[AddManyOptions],
     ) -> list[Task]: ...
 
@@ -218,15 +203,14 @@ class Adding(Scope):
         payloads: Iterable[Any],
         *,
         tx: Any = None,
-        notify: Notifier | None = None,
         **options: Unpack[AddManyOptions],
     ) -> list[Task]:
         """Add many tasks in one transaction, all or none.
 
-        payloads: each is a payload, or an Addition with its own options. tx, notify: as for `add`.
+        payloads: each is a payload, or an Addition with its own options. tx: as for `add`.
         """
         items, common = list(payloads), Addition(None, **insert.for_all(options))
-        return _tasks(self._add(pipeline, items, common, tx, notify)) if items else []
+        return _tasks(self._add(pipeline, items, common, tx)) if items else []
 
     @overload
     async def add_many_async(
@@ -235,7 +219,6 @@ class Adding(Scope):
         payloads: Iterable[Any],
         *,
         tx: Any = None,
-        notify: Notifier | None = None,
         **options: Unpack[AddManyOptions],
     ) -> list[Task]: ...
 
@@ -246,7 +229,6 @@ class Adding(Scope):
         payloads: Iterable[P | Addition],
         *,
         tx: Any = None,
-        notify: Notifier | None = None,
         **options: Unpack[AddManyOptions],
     ) -> list[Task]: ...
 
@@ -256,12 +238,11 @@ class Adding(Scope):
         payloads: Iterable[Any],
         *,
         tx: Any = None,
-        notify: Notifier | None = None,
         **options: Unpack[AddManyOptions],
     ) -> list[Task]:
         """Async `add_many`; `tx` may be a connection of the event loop."""
         items, common = list(payloads), Addition(None, **insert.for_all(options))
-        return _tasks(await self._add_async(pipeline, items, common, tx, notify)) if items else []
+        return _tasks(await self._add_async(pipeline, items, common, tx)) if items else []
 
     def _add(
         self,
@@ -269,7 +250,6 @@ class Adding(Scope):
         items: Sequence[Any],
         common: Addition,
         tx: Any,
-        notify: Notifier | None = None,
         not_before: datetime | None = None,
         parent_id: str | None = None,
     ) -> _Answers:
@@ -278,44 +258,19 @@ class Adding(Scope):
             if not_before is not None:
                 tasks = [t if t.created_at >= not_before else replace(t, created_at=not_before) for t in tasks]
             answers = self._insert(tasks, tx)
-        if notify is not None and tx is None:
-            self._send(notify, answers)
-        elif notify is not None and (later := self._notifications(notify, answers, tx)):
-            self._insert(later, tx)
         return tasks, answers
 
     async def _add_async(
-        self, pipeline: Pipeline[Any] | str, items: Sequence[Any], common: Addition, tx: Any, notify: Notifier | None
+        self, pipeline: Pipeline[Any] | str, items: Sequence[Any], common: Addition, tx: Any
     ) -> _Answers:
         if tx is None:
-            return await asyncio.to_thread(self._add, pipeline, items, common, None, notify)
+            return await asyncio.to_thread(self._add, pipeline, items, common, None)
         with self._around_add(pipeline, len(items)) as carried:
             tasks = with_carried(await asyncio.to_thread(self._new_tasks, pipeline, items, common, tx), carried)
             # In the caller's thread, because connections must not change threads.
             insert_async = getattr(self.store, "insert_async", None)
             answers = self.store.insert(tasks, tx=tx) if insert_async is None else await insert_async(tasks, tx)
-        if notify is not None and (later := await asyncio.to_thread(self._notifications, notify, answers, tx)):
-            if insert_async is None:
-                self.store.insert(later, tx=tx)
-            else:
-                await insert_async(later, tx)
         return tasks, answers
-
-    def _send(self, notify: Notifier, answers: Sequence[Inserted | Existing]) -> None:
-        """Send a message for each new task. The rows are stored, so a message that is not sent is only reported."""
-        tasks = [answer.task for answer in answers if isinstance(answer, Inserted)]
-        try:
-            if tasks:
-                notify.send(tasks)
-        except Exception as error:
-            self.events.send(NotificationFailed(notify.name, len(tasks), str(error)))
-
-    def _notifications(self, notify: Notifier, answers: Sequence[Inserted | Existing], tx: Any) -> list[Task]:
-        """Return a task that sends the messages for new tasks of a caller's transaction."""
-        tasks = [answer.task for answer in answers if isinstance(answer, Inserted)]
-        if not tasks:
-            return []
-        return self._new_tasks(notify.pipeline, [notify.payload_for(tasks)], Addition(None), tx)
 
     def _around_add(self, pipeline: Pipeline[Any] | str, count: int) -> AbstractContextManager[Mapping[str, str]]:
         if self.around_add is None:
@@ -355,7 +310,7 @@ def add_children(
 
     created_at is at least `since`, even if clocks differ: the parent counts only children created from then on.
     """
-    return _tasks(queue._add(pipeline, children, Addition(None), None, None, since, parent_id)) if children else []
+    return _tasks(queue._add(pipeline, children, Addition(None), None, since, parent_id)) if children else []
 
 
 def _addition(function: str, payload: Any, options: AddOptions) -> Addition:

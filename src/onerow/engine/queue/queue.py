@@ -35,7 +35,6 @@ from onerow.engine.queue.queue_async import QueueAsync
 from onerow.engine.queue.rate_change import faster_rate
 from onerow.engine.queue.schedules import Crons
 from onerow.engine.queue.scope import after_operation, filter_of, plan_of
-from onerow.engine.queue.task_claims import TaskClaims
 from onerow.engine.queue.task_log import LogGap
 from onerow.engine.queue.waiting import Waiting
 from onerow.pipelines.pipeline import Pipeline
@@ -368,10 +367,6 @@ class Queue(Adding, Waiting, QueueAsync):
         same value.
         """
         return Puller(self, pipeline, phase, lease_for, worker)
-
-    def claims_by_id(self, pipeline: Pipeline | str, phase: str | None = None) -> TaskClaims:
-        """Return claims by task id, for programs written around `try_claim(task_id, worker_id) -> bool`."""
-        return TaskClaims(self, pipeline, phase)
 
     # ── purging ──
 

@@ -15,7 +15,6 @@ from onerow.engine.queue.in_thread import in_thread
 from onerow.engine.queue.lease import Leases
 from onerow.engine.queue.progress import BulkOptions, Progress
 from onerow.engine.queue.puller import Puller
-from onerow.engine.queue.task_claims import TaskClaims
 from onerow.pipelines.pipeline import Pipeline
 from onerow.ports import LogPage, Page, TaskCount
 
@@ -184,10 +183,6 @@ class QueueAsync:
     ) -> Puller:
         """Async `puller`."""
         return await in_thread(self, "puller", pipeline, phase, lease_for=lease_for, worker=worker)
-
-    async def claims_by_id_async(self, pipeline: Pipeline | str, phase: str | None = None) -> TaskClaims:
-        """Async `claims_by_id`."""
-        return await in_thread(self, "claims_by_id", pipeline, phase)
 
     async def purge_async(
         self,

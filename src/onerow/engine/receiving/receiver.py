@@ -36,14 +36,20 @@ from onerow.core.messages import (
 from onerow.core.task import Task
 from onerow.core.times import to_millis
 from onerow.engine.control.inbox_counts import InboxCounts, InboxState, drop_old_counts, write_counts
-from onerow.engine.events.events import InboxBack, InboxUnreachable, MessageRejected, SignaturesRefused, TaskAdded
+from onerow.engine.events.events import (
+    InboxBack,
+    InboxUnreachable,
+    MessageHandled,
+    MessageRejected,
+    SignaturesRefused,
+    TaskAdded,
+)
 from onerow.engine.queue import insert
 from onerow.engine.queue.queue import Queue
 from onerow.engine.queue.scope import plan_of
 from onerow.engine.receiving.deaths import ReadingNote
 from onerow.engine.receiving.follower import WorkFollower
 from onerow.engine.receiving.origin import MESSAGE, identified, is_replayed, last_start, note_of
-from onerow.engine.receiving.outcomes import Outcomes
 from onerow.ports import Existing, Inbox, Inserted, StatusMirror
 
 _FLUSH_EVERY = 5.0
@@ -68,15 +74,13 @@ class Receiver:
         queue: Queue,
         inbox: Inbox,
         worker: str,
-        outcomes: Outcomes | None = None,
         follower: WorkFollower | None = None,
         wait: float = WAIT,
     ) -> None:
-        """outcomes, follower: shared by the receivers of one message queue. wait: the seconds that one receive waits."""
+        """follower: shared by the receivers of one message queue. wait: the seconds that one receive waits."""
         self._queue = queue
         self._inbox = inbox
         self._worker = worker
-        self._outcomes = outcomes
         self._follower = follower
         self._wait = wait
         self.found_nothing = False  # at the last look
@@ -184,8 +188,6 @@ class Receiver:
         self._fresh.received += len(messages)
         self._open = {id(message): message for message in messages}
         try:
-            if self._outcomes is not None:
-                self._outcomes.received(messages)
             for part in self._note.parts(messages):
                 if done := self._store_all(part):
                     self._end(done)
@@ -208,17 +210,17 @@ class Receiver:
     def _end(self, done: Stored) -> None:
         """Acknowledge messages whose rows are stored, or hold them until the work is done."""
         if self._follower is not None:
-            now = self._queue.store.now()
             for message, tasks in done:
-                self._follower.take(message, tasks, now)
+                self._follower.take(message, tasks)
                 self._settled([message])
             return
         messages = [message for message, _ in done]
         self._inbox.acknowledge(messages)
         self._settled(messages)
-        if self._outcomes is not None:
+        events = self._queue.events
+        if events.wanted(MessageHandled):
             for message, tasks in done:
-                self._outcomes.acknowledged(message, tasks)
+                events.send(MessageHandled(self._inbox.name, message.message_id, tuple(tasks)))
 
     def _store_all(self, messages: Sequence[Message]) -> Stored:
         """Return the messages whose rows are stored, with the rows; the others have been rejected or released."""
@@ -289,7 +291,6 @@ class Receiver:
             return None
         match request:
             case FindTask():
-                self._expect(message, [task.task_id])
                 self.wake()
                 counts.found += 1
                 return [task]
@@ -313,15 +314,12 @@ class Receiver:
         ]
         try:
             tasks = self._build(pipeline, [addition for each in additions for addition in each])
-            ids = (task.task_id for task in tasks)
-            for (message, _), own in zip(items, additions, strict=True):
-                self._expect(message, list(islice(ids, len(own))))
             answers = insert.insert(self._queue.store, tasks, None)
         except (BadInput, RowRefused) as error:
             if len(items) > 1:
                 half = len(items) // 2
                 return self._add(pipeline, items[:half]) + self._add(pipeline, items[half:])
-            self._reject_additions(items[0][0], additions[0], error)
+            self._reject(items[0][0], error)
             return []
         done: Stored = []
         pairs = iter(zip(tasks, answers, strict=True))
@@ -330,7 +328,7 @@ class Receiver:
                 own_pairs = list(islice(pairs, len(own)))
                 done.append((message, [self._count_added(message, request, *pair) for pair in own_pairs]))
             except (BadInput, IllegalMove) as error:
-                self._reject_additions(message, own, error)
+                self._reject(message, error)
         return done
 
     def _build(self, pipeline: str, additions: Sequence[Addition]) -> list[Task]:
@@ -350,10 +348,7 @@ class Receiver:
         same_id = stored.task_id == task.task_id
         if same_id and stored.metadata.get(MESSAGE) == task.metadata.get(MESSAGE):
             counts.duplicate += 1
-        elif not same_id:
-            self._expect(message, [stored.task_id])
-            counts.found += 1
-        elif not stored.ended or request.if_ended == "leave":
+        elif not same_id or not stored.ended or request.if_ended == "leave":
             counts.found += 1
         elif request.if_ended == "reject":
             raise BadMessage(f"task {stored.task_id} is already {stored.status}", fix="set force to run it again")
@@ -363,15 +358,6 @@ class Receiver:
             stored = self._queue.replay(stored.task_id, by=self._inbox.name, note=note_of(message))
             counts.found += 1
         return stored
-
-    def _expect(self, message: Message, task_ids: Sequence[str]) -> None:
-        if self._outcomes is not None and self._follower is None:
-            self._outcomes.expect(message, task_ids)
-
-    def _reject_additions(self, message: Message, additions: Sequence[Addition], error: OnerowError) -> None:
-        if self._outcomes is not None:
-            self._outcomes.forget(addition.task_id for addition in additions if addition.task_id is not None)
-        self._reject(message, error)
 
     def _reject(self, message: Message, error: OnerowError) -> None:
         reason = self._queue.masker.text(with_fix(error))
@@ -417,8 +403,6 @@ class Receiver:
         if refused:
             self._fresh.refused += refused
             self._queue.events.send(SignaturesRefused(self._inbox.name, refused))
-        if self._outcomes is not None:
-            self._fresh.outcomes = self._outcomes.take()
         if self._fresh != InboxCounts():
             fresh, self._fresh = self._fresh, InboxCounts()
             write_counts(store, self._inbox.name, self._worker, fresh, now)

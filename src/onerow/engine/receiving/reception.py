@@ -3,10 +3,9 @@
 from collections.abc import Sequence
 
 from onerow.core.errors import InboxUnavailable
-from onerow.engine.control.inbox_counts import InboxCounts, InboxState, write_counts
+from onerow.engine.control.inbox_counts import InboxState
 from onerow.engine.queue.queue import Queue
 from onerow.engine.receiving.follower import WorkFollower
-from onerow.engine.receiving.outcomes import Outcomes
 from onerow.engine.receiving.receiver import WAIT, Receiver
 from onerow.ports import Inbox, MessageQueue
 
@@ -18,17 +17,13 @@ class Reception:
         self._queue = queue
         self._inbox = inbox
         self._worker = worker
-        self.outcomes: Outcomes | None = None
         self.follower: WorkFollower | None = None
         count = 1
         if isinstance(inbox, MessageQueue):
             count = inbox.receivers
-            self.outcomes = Outcomes(queue, inbox, inbox.name, worker)
             if inbox.hold_for:
-                self.follower = WorkFollower(queue, inbox, worker, self.outcomes)
-        self.receivers: Sequence[Receiver] = [
-            Receiver(queue, inbox, worker, self.outcomes, self.follower, wait) for _ in range(count)
-        ]
+                self.follower = WorkFollower(queue, inbox, worker)
+        self.receivers: Sequence[Receiver] = [Receiver(queue, inbox, worker, self.follower, wait) for _ in range(count)]
 
     def report(self) -> InboxState:
         """Return the inbox as this worker sees it; report a receiver that hangs."""
@@ -40,9 +35,7 @@ class Reception:
         return InboxState(self._inbox.name, next(filter(None, errors), ""))
 
     def open(self) -> None:
-        """Hear of tasks that end in this process; check the inbox's settings, if it answers now."""
-        if self.outcomes is not None and self.follower is None:
-            self.outcomes.listen()
+        """Check the inbox's settings, if it answers now."""
         if isinstance(self._inbox, MessageQueue):
             try:
                 self._inbox.check()
@@ -55,12 +48,4 @@ class Reception:
 
     def close(self) -> None:
         """Close the inbox, after the receivers have ended."""
-        if self.outcomes is not None and self.follower is None:
-            self.outcomes.unlisten()
         self._inbox.close()
-
-    def write_last_counts(self) -> None:
-        """Write the outcomes since the receivers' last counts."""
-        if self.outcomes is not None and (outcomes := self.outcomes.take()):
-            store = self._queue.store
-            write_counts(store, self._inbox.name, self._worker, InboxCounts(outcomes=outcomes), store.now())

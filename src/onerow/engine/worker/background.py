@@ -137,7 +137,6 @@ class Background:
             thread.stop(left())
         for reception in self.receptions:
             reception.close()
-            self._if_store_available(deadline, reception.write_last_counts)
         self._log.stop(left())  # two log writers at once would lose lines
         self._if_store_available(deadline, lambda: self._write_last_lines(deadline))
         for thread in (*self._alerts, *self._webhooks):
