@@ -81,9 +81,7 @@ def _server(connection: Connection) -> Iterator[Finding]:
         "SELECT pg_is_in_recovery(), pg_encoding_to_char(encoding) FROM pg_database WHERE datname = current_database()"
     ).fetchall()
     if standby:
-        yield Finding(
-            "bad", "this server is a standby, which only reads", "connect to the primary; ?replica= names a standby"
-        )
+        yield Finding("bad", "this server is a standby, which only reads", "connect to the primary")
     if encoding not in schema.ENCODINGS:
         yield Finding(
             "bad", f"the database's encoding is {encoding}, which can't hold every text", schema.UTF8_DATABASE
