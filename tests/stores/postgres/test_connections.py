@@ -1,28 +1,21 @@
-"""Connection pool: size, reuse, forks, replicas, and translation of errors."""
+"""Connection pool: size, reuse, forks, and translation of errors."""
 
 import os
 import pkgutil
 import threading
 import time
-from urllib.parse import urlsplit
 
 import psycopg
 import pytest
 
 from onerow.core import errors
 from onerow.core.filters import Filter
-from onerow.core.status import PROCESSING
 from onerow.core.urls import mask_password
-from onerow.engine.queue.queue import Queue
-from onerow.engine.views import Views
 from onerow.stores.postgres import PostgresStore
 from onerow.stores.postgres.connection_url import parse
 from onerow.stores.postgres.driver_errors import store_error
 from onerow.stores.postgres.pipelining import PSYCOPG_INTERNALS
-from onerow.stores.postgres.store import OnReplica
 from tests.conformance.kit import claim, new, put, put_many, stored
-from tests.engine.kit import until
-from tests.servers.postgres import PostgresServer
 from tests.stores.postgres.proxy import Proxy
 
 
@@ -138,48 +131,6 @@ def test_the_isolation_level_of_a_role_is_overridden(store: PostgresStore, postg
     strict.close()
 
 
-def test_views_are_read_from_the_replica(postgres_url: str, store: PostgresStore) -> None:
-    """The replica is the same server in read-only mode."""
-    put(store, payload={"topic": "tides"})
-    both = PostgresStore(postgres_url, replica=f"{postgres_url}?options=-c%20default_transaction_read_only%3Don")
-    views = both.for_views()
-    assert isinstance(views, OnReplica)
-    assert [task.task_id for task in views.find(Filter()).tasks] == ["t1"]
-    assert views.fetch(["t1"]) == [stored(store)]
-    assert [tally.count for tally in views.count(Filter())] == [1]
-    read_only = views._connections.read(lambda c: c.execute("SHOW default_transaction_read_only").fetchone())
-    assert read_only == ("on",)
-    assert [row.task_id for row in Views(Queue(both)).find().tasks] == ["t1"]
-    assert [task.task_id for task in claim(both)] == ["t1"]
-    both.close()
-
-
-def test_views_read_from_a_standby_and_writes_go_to_the_primary(own_postgres: PostgresServer) -> None:
-    url = own_postgres.fresh_database()
-    standby = PostgresServer(replica_of=own_postgres)
-    at_standby = urlsplit(standby.url)._replace(path=urlsplit(url).path).geturl()
-    both = PostgresStore(url, replica=at_standby)
-    both.prepare()
-    put(both)
-    views = both.for_views()
-    until(lambda: _has_tasks(views), "the task at the standby")
-    assert [task.task_id for task in claim(both)] == ["t1"]
-    until(lambda: views.fetch(["t1"])[0].status is PROCESSING, "the claim at the standby")
-    alone = PostgresStore(at_standby)
-    with pytest.raises(errors.StoreReadOnly):
-        put(alone, "t2")
-    for store in (alone, both):
-        store.close()
-    standby.close()
-
-
-def _has_tasks(views: PostgresStore | OnReplica) -> bool:
-    try:
-        return bool(views.find(Filter()).tasks)
-    except errors.SchemaMissing:  # the tables are not replicated yet
-        return False
-
-
 @pytest.mark.parametrize(
     "url",
     ["mysql://localhost/x", "postgresql://localhost/x?nonsense=1", "postgresql://[localhost/x"],
@@ -187,6 +138,13 @@ def _has_tasks(views: PostgresStore | OnReplica) -> bool:
 def test_an_invalid_url_is_refused(url: str) -> None:
     with pytest.raises(errors.BadStoreUrl):
         PostgresStore(url)
+
+
+def test_an_option_replica_is_refused_and_the_error_says_what_to_give() -> None:
+    with pytest.raises(errors.BadStoreUrl, match="replica") as refused:
+        PostgresStore("postgresql://localhost/x?replica=postgresql://ann:s3cret@standby/x")
+    assert "give its URL" in str(refused.value.fix)
+    assert "s3cret" not in str(refused.value)
 
 
 @pytest.mark.parametrize(

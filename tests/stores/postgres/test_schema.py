@@ -1,4 +1,4 @@
-"""Migrations: each runs once, automatically or by hand, and drift is detected."""
+"""Migrations: each runs once, automatically or by hand."""
 
 import threading
 
@@ -31,7 +31,6 @@ def test_the_printed_sql_is_the_migration(postgres_url: str, sql: psycopg.Connec
     assert (printed.stored, printed.known) == (0, schema.SCHEMA)
     sql.execute(printed.sql)
     store.check()
-    assert schema.drift(store._connections, "onerow") == []
     assert store.migration().sql == ""
     put(store)
     store.close()
@@ -39,16 +38,6 @@ def test_the_printed_sql_is_the_migration(postgres_url: str, sql: psycopg.Connec
 
 def test_migration_files_are_numbered_without_gaps(store: PostgresStore) -> None:
     assert schema.known_files() == [f"schema_{number}.sql" for number in range(1, schema.SCHEMA + 1)]
-
-
-def test_drift_from_the_migrations_is_reported(store: PostgresStore, sql: psycopg.Connection) -> None:
-    assert schema.drift(store._connections, "onerow") == []
-    sql.execute("DROP INDEX onerow.task_slot")
-    sql.execute("ALTER TABLE onerow.task_queue ADD COLUMN mine text")
-    missing, extra = schema.drift(store._connections, "onerow")
-    assert missing.startswith("- CREATE UNIQUE INDEX task_slot")
-    assert extra == "+ column task_queue.mine text"
-    assert sql.execute("SELECT FROM pg_namespace WHERE nspname LIKE 'onerow_check%'").fetchall() == []
 
 
 def test_unknown_columns_keep_their_values(store: PostgresStore, sql: psycopg.Connection) -> None:

@@ -31,10 +31,33 @@ def test_a_database_without_our_tables_is_not_ready(postgres_url: str) -> None:
     store.close()
 
 
-def test_a_missing_index_is_found(store: PostgresStore, sql: psycopg.Connection) -> None:
-    sql.execute("DROP INDEX onerow.task_key_slot, onerow.task_ended")
-    assert [what[:44] for what in bad(store)] == ["missing: CREATE UNIQUE INDEX task_key_slot O"]
-    assert [what[:34] for what in slow(store)] == ["missing: CREATE INDEX task_ended O"]
+def test_doctor_checks_each_unique_index_of_the_tasks(store: PostgresStore, sql: psycopg.Connection) -> None:
+    in_table = sql.execute(
+        "SELECT relname FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid "
+        "WHERE indrelid = 'onerow.task_queue'::regclass AND indisunique"
+    ).fetchall()
+    sql.execute("ALTER TABLE onerow.task_queue DROP CONSTRAINT task_queue_pkey")
+    sql.execute("DROP INDEX onerow.task_slot, onerow.task_key_slot, onerow.task_unique")
+    assert {what.split()[3] for what in bad(store)} == {name for (name,) in in_table}
+    assert slow(store) == []
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        "INDEX task_slot ON onerow.task_queue (pipeline, type, slot) WHERE slot IS NOT NULL",
+        "UNIQUE INDEX task_slot ON onerow.task_queue (pipeline, type, slot) WHERE slot > 9",
+    ],
+)
+def test_the_sql_that_doctor_offers_restores_a_unique_index(
+    store: PostgresStore, sql: psycopg.Connection, other: str
+) -> None:
+    sql.execute("DROP INDEX onerow.task_slot")
+    sql.execute(f"CREATE {other}")
+    (finding,) = [finding for finding in store.inspect() if finding.level == "bad"]
+    sql.execute("DROP INDEX onerow.task_slot")
+    sql.execute(finding.fix.partition(": ")[2])
+    assert bad(store) == []
 
 
 def test_commits_that_can_be_lost_are_found(store: PostgresStore, postgres_url: str) -> None:

@@ -74,9 +74,7 @@ class Views:
 
     @property
     def _store(self) -> Store:
-        """The store, or its read-only variant (a replica) if it has one."""
-        store = self._queue.store
-        return getattr(store, "for_views", lambda: store)()
+        return self._queue.store
 
     @property
     def sees_workers(self) -> bool:

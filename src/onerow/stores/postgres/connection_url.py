@@ -9,7 +9,7 @@ from psycopg import ProgrammingError, conninfo
 from onerow.core.errors import BadStoreUrl
 from onerow.core.urls import mask_in, mask_password
 
-_OWN_OPTIONS = ("schema", "replica", "listen", "prepare", "pool_size")
+_OWN_OPTIONS = ("schema", "listen", "prepare", "pool_size")
 
 # Detects a silent server or network within seconds; the kernel's defaults take about 15 minutes.
 _DEFAULTS: dict[str, Any] = {
@@ -67,7 +67,11 @@ def parse(url: str) -> Address:
     try:
         known = conninfo.conninfo_to_dict(plain)
     except ProgrammingError as error:
-        raise BadStoreUrl(f"{mask_password(url)}: {mask_in(str(error).strip(), url)}", field="url") from None
+        raise BadStoreUrl(
+            f"{mask_password(url)}: {mask_in(str(error).strip(), url)}",
+            fix=f"options are libpq's and {', '.join(_OWN_OPTIONS)}; to read from a replica, give its URL instead",
+            field="url",
+        ) from None
     if not all(port.isdigit() for port in str(known.get("port") or "0").split(",") if port):
         raise BadStoreUrl(
             f"{mask_password(url)}: the port is not a number",

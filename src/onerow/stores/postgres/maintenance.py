@@ -2,18 +2,24 @@
 
 from collections.abc import Iterator
 
-from onerow.core.errors import StoreError
 from onerow.ports import Finding, Migration, StoredSize
 from onerow.stores.postgres import policy_check, schema
 from onerow.stores.postgres.connections import Connections
 from onerow.stores.postgres.counts import CounterUpdater
 from onerow.stores.postgres.pipelining import Connection
-from onerow.stores.postgres.statements import statement
+from onerow.stores.postgres.statements import quoted, statement
 
 OLDEST_VERSION = 150000
 """The oldest supported server version, in the format of server_version_num."""
 
 _LONG_TRANSACTION = "10 minutes"
+_UNIQUE = {
+    "task_queue_pkey": "(task_id)",
+    "task_slot": "(pipeline, type, slot) WHERE (slot IS NOT NULL)",
+    "task_key_slot": "(pipeline, type, limit_key, key_slot) WHERE (key_slot IS NOT NULL)",
+    "task_unique": "(pipeline, user_id, held_key) WHERE (held_key IS NOT NULL)",
+}
+"""The unique indexes of task_queue, as the server prints them."""
 
 
 def inspect(
@@ -32,10 +38,10 @@ def inspect(
             return [*findings, other_schema]
         findings += _settings(connection)
         findings += _snapshots(connection)
+        findings += _unique_indexes(connection, name)
         if policy_check.is_enabled(connection, name):
             findings += policy_check.open_ways(connection, name)
     if not quick:
-        findings += _drift(connections, name)
         findings.append(_counters(counters))
     if not can_listen:
         findings.append(
@@ -75,9 +81,7 @@ def _server(connection: Connection) -> Iterator[Finding]:
         "SELECT pg_is_in_recovery(), pg_encoding_to_char(encoding) FROM pg_database WHERE datname = current_database()"
     ).fetchall()
     if standby:
-        yield Finding(
-            "bad", "this server is a standby, which only reads", "connect to the primary; ?replica= names a standby"
-        )
+        yield Finding("bad", "this server is a standby, which only reads", "connect to the primary")
     if encoding not in schema.ENCODINGS:
         yield Finding(
             "bad", f"the database's encoding is {encoding}, which can't hold every text", schema.UTF8_DATABASE
@@ -116,16 +120,20 @@ def _snapshots(connection: Connection) -> Iterator[Finding]:
         )
 
 
-def _drift(connections: Connections, name: str) -> Iterator[Finding]:
-    try:
-        differences = schema.drift(connections, name)
-    except StoreError:
-        yield Finding("good", f"schema {schema.SCHEMA} (this role may not build it anew to compare)")
-        return
-    for line in differences:
-        what = line.splitlines()[0]
-        if line.startswith("-"):
-            bad = "UNIQUE" in line or "constraint" in line
-            yield Finding("bad" if bad else "slow", f"missing: {what[2:]}", "create it again, as it is written here")
-    if not any(line.startswith("-") for line in differences):
-        yield Finding("good", f"schema {schema.SCHEMA}: all tables, indexes and functions are there")
+def _unique_indexes(connection: Connection, name: str) -> Iterator[Finding]:
+    table = f"{quoted(name)}.task_queue"
+    rows = connection.execute(
+        "SELECT relname, pg_get_indexdef(indexrelid) FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid "
+        "WHERE indrelid = %s::regclass AND indisunique AND indisvalid",
+        (table,),
+    ).fetchall()
+    found = {index: definition.partition(" USING btree ")[2] for index, definition in rows}
+    missing = [index for index in _UNIQUE if not found.get(index, "").startswith(_UNIQUE[index])]
+    for index in missing:
+        yield Finding(
+            "bad",
+            f"the unique index {index} is missing or another: limits or keys don't hold",
+            f"create it again: CREATE UNIQUE INDEX {index} ON {table} {_UNIQUE[index]}",
+        )
+    if not missing:
+        yield Finding("good", f"schema {schema.SCHEMA}: all unique indexes are there")

@@ -1,9 +1,9 @@
-"""The read operations of the store; they work on the primary and on a replica."""
+"""The read operations of the store; they also work on a standby."""
 
 from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from datetime import datetime, timedelta
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from onerow.core.corruption import decoded, without_unreadable
 from onerow.core.filters import Filter, Order
@@ -12,28 +12,23 @@ from onerow.core.times import to_millis
 from onerow.ports import LeaseRecord, LogPage, Note, Page, PhaseClaim, Search, StoreCounts, TaskCount
 from onerow.stores.postgres import counts, notes, searching, task_log
 from onerow.stores.postgres.claimable import claimable
-from onerow.stores.postgres.connection_url import Address
+from onerow.stores.postgres.connections import Connections
 from onerow.stores.postgres.fast.binary import Texts, column, moment
 from onerow.stores.postgres.filters import where_sql
 from onerow.stores.postgres.pipelining import Connection, read_transaction
+from onerow.stores.postgres.rounds import Rounds
 from onerow.stores.postgres.rows import COLUMNS, ID, task_of
 from onerow.stores.postgres.statements import quoted, statement
 
 T = TypeVar("T")
 
 
-class Reader(Protocol):
-    """Connections that can run read-only work."""
-
-    address: Address
-
-    def read(self, work: Callable[[Connection], T]) -> T: ...
-
-
 class Reading:
     """The read-only part of ports.Store."""
 
-    def __init__(self, connections: Reader, schema: str) -> None:
+    _rounds: Rounds
+
+    def __init__(self, connections: Connections, schema: str) -> None:
         self._connections = connections
         self._schema = schema
         self._table = f"{quoted(schema)}.task_queue"
@@ -103,7 +98,7 @@ class Reading:
 
     def _quarantine(self, ids: Sequence[str]) -> int:
         """Quarantine unreadable rows; return how many."""
-        return 0
+        return self._rounds.quarantine(ids)
 
     def read_log(self, task_id: str, *, after: int = 0, limit: int = 1000, tail: int | None = None) -> LogPage:
         return self._connections.read(lambda c: task_log.read_page(c, self._schema, task_id, after, limit, tail))

@@ -8,14 +8,11 @@ import re
 from collections.abc import Iterator
 from hashlib import blake2b
 from importlib.resources import files
-from uuid import uuid4
-
-import psycopg
 
 from onerow.core.errors import BadInput, StoreError, StoreReadOnly
 from onerow.stores.postgres.connections import Connections
 from onerow.stores.postgres.pipelining import Connection
-from onerow.stores.postgres.statements import quoted, script, statement
+from onerow.stores.postgres.statements import quoted, script
 from onerow.stores.shared.schema_version import check_code, check_version
 
 SCHEMA = 2
@@ -103,27 +100,6 @@ def pending(version: int, schema: str) -> Iterator[str]:
         yield from (f"{sql};\n" for sql in _steps(schema, number))
 
 
-def drift(connections: Connections, schema: str) -> list[str]:
-    """Return how the schema differs from the migrations: '-' is missing, '+' is extra.
-
-    Runs the migrations in a scratch schema, in a transaction that is rolled back.
-    """
-    scratch = f"onerow_check_{uuid4().hex[:8]}"
-    with connections.connection() as connection:
-        version, _ = versions(connection, schema)
-        actual = _shape(connection, schema)
-        try:
-            with connection.transaction():
-                for number in range(1, version + 1):
-                    for sql in _steps(scratch, number):
-                        connection.execute(sql.replace(" CONCURRENTLY", ""))
-                expected = _shape(connection, scratch)
-                raise psycopg.Rollback
-        except psycopg.Rollback:
-            pass
-    return [f"- {line}" for line in sorted(expected - actual)] + [f"+ {line}" for line in sorted(actual - expected)]
-
-
 def drop(connections: Connections, schema: str) -> None:
     """Delete the schema with everything in it."""
     with connections.connection() as connection:
@@ -181,10 +157,3 @@ def split(script: str) -> Iterator[str]:
         if line.rstrip().endswith(";") and not quoted_body and not line.lstrip().startswith("--"):
             yield "\n".join(pending).strip().removesuffix(";")
             pending = []
-
-
-def _shape(connection: Connection, schema: str) -> set[str]:
-    """Return one line for each column, index, constraint, trigger and function of a schema."""
-    rows = connection.execute(statement("shape", schema), {"schema": schema}).fetchall()
-    own_name = re.compile(rf"""(?<![\w'])"?{schema}"?\.""")  # as a qualifier of a name, not inside a string
-    return {own_name.sub("", line) for (line,) in rows}

@@ -3,13 +3,12 @@
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
-from time import monotonic
 from typing import Any
 
 from psycopg.types.numeric import Int8
 
-from onerow.core.corruption import UnreadableRows, without_unreadable
-from onerow.core.errors import BadInput, RowRefused, StoreUnavailable
+from onerow.core.corruption import without_unreadable
+from onerow.core.errors import BadInput, RowRefused
 from onerow.core.output_bound import OutputBound
 from onerow.core.task import Task
 from onerow.core.times import to_millis
@@ -44,7 +43,7 @@ from onerow.stores.postgres.fast import insert_new
 from onerow.stores.postgres.fast.binary import Bigs, Texts, column, moment
 from onerow.stores.postgres.fast.low_water import LowWaterMarks
 from onerow.stores.postgres.pipelining import Connection
-from onerow.stores.postgres.reading import Reading, T
+from onerow.stores.postgres.reading import Reading
 from onerow.stores.postgres.rounds import Rounds
 from onerow.stores.postgres.statements import statement
 from onerow.stores.postgres.tables import Tables
@@ -52,13 +51,11 @@ from onerow.stores.postgres.waker import PostgresWaker
 from onerow.stores.shared.waking import any_wakes
 
 _MILLI = timedelta(milliseconds=1)
-_REPLICA_RETRY_AFTER = 5.0  # seconds
 
 
 class PostgresStore(Reading, Administration, Tables):
     """See ports.Store. Without a `clock` it uses the server's clock; it detects a connection pooler such as PgBouncer.
 
-    `replica`: URL of a replica for reads that may lag behind, see `for_views`.
     `listen`: URL to LISTEN on if `url` goes through a pooler. `patience`: seconds to wait for a free connection.
     """
 
@@ -70,7 +67,6 @@ class PostgresStore(Reading, Administration, Tables):
         *,
         schema: str | None = None,
         clock: Callable[[], datetime] | None = None,
-        replica: str | None = None,
         listen: str | None = None,
         pool_size: int | None = None,
         patience: float = 30.0,
@@ -89,15 +85,7 @@ class PostgresStore(Reading, Administration, Tables):
         self._output_bound = OutputBound(log_lines, log_size)
         self._callers_database = caller_transaction.CallersDatabase(self._connections)
         self._wakers: list[PostgresWaker] = []
-        replica = replica or options.get("replica")
         listen = listen or options.get("listen")
-        self._replica = (
-            _ReplicaConnections(
-                Connections(connection_url.parse(replica), size=size, patience=patience), self._connections
-            )
-            if replica
-            else None
-        )
         self._listen_connections = (
             Connections(connection_url.parse(listen), size=1, patience=patience) if listen else None
         )
@@ -149,10 +137,6 @@ class PostgresStore(Reading, Administration, Tables):
 
     def now(self) -> datetime:
         return to_millis(self._clock()) if self._clock is not None else self._connections.clock.now()
-
-    def for_views(self) -> "PostgresStore | OnReplica":
-        """Return a store for views: it reads rows from the replica, if there is one."""
-        return self if self._replica is None else OnReplica(self, self._replica, self._schema)
 
     # ── tasks ──
 
@@ -270,7 +254,7 @@ class PostgresStore(Reading, Administration, Tables):
         return waker
 
     def close(self) -> None:
-        for each in (self._connections, self._replica, self._listen_connections):
+        for each in (self._connections, self._listen_connections):
             if each is not None:
                 each.close()
 
@@ -279,9 +263,6 @@ class PostgresStore(Reading, Administration, Tables):
         return self._connections.count_statements()
 
     # ── private ──
-
-    def _quarantine(self, ids: Sequence[str]) -> int:
-        return self._rounds.quarantine(ids)
 
     def _poke_unconnected_wakers(self) -> None:
         for waker in self._wakers:
@@ -300,49 +281,6 @@ class PostgresStore(Reading, Administration, Tables):
     def _own_now(self) -> datetime | None:
         """Return the time of the injected clock; None means that SQL uses the server's clock."""
         return None if self._clock is None else to_millis(self._clock())
-
-
-class _ReplicaConnections:
-    """Connections that read from the replica, or from the primary while the replica is unreachable."""
-
-    def __init__(self, replica: Connections, primary: Connections) -> None:
-        self.address = primary.address
-        self._replica = replica
-        self._primary = primary
-        self._down_until = 0.0
-
-    def read(self, work: Callable[[Connection], T]) -> T:
-        """See Connections.read."""
-        if monotonic() >= self._down_until:
-            try:
-                return self._replica.read(work)
-            except StoreUnavailable:
-                self._down_until = monotonic() + _REPLICA_RETRY_AFTER
-        return self._primary.read(work)
-
-    def close(self) -> None:
-        self._replica.close()
-
-
-class OnReplica(Reading):
-    """A store that reads rows from a replica, which may lag; everything else is delegated to the primary's store."""
-
-    def __init__(self, store: PostgresStore, replica: _ReplicaConnections, name: str) -> None:
-        super().__init__(replica, name)
-        self._store = store
-
-    @property
-    def url(self) -> str:
-        return self._store.url
-
-    def _reading(self, read: Callable[[Connection], T]) -> T:
-        try:
-            return self._connections.read(read)
-        except UnreadableRows:  # only the primary can quarantine them
-            return self._store._reading(read)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._store, name)
 
 
 schema_name = schema.check_name
