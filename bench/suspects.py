@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from bench.setting import Figure, Setting
 from onerow.core import rules
 from onerow.engine.worker import Worker
-from onerow.engine.worker.host_resources import host
+from onerow.engine.worker.cores import cores
 from onerow.pipelines.pipeline import Pipeline
 from onerow.ports import Move
 from onerow.wiring import Queue
@@ -21,7 +21,7 @@ def suspects(setting: Setting) -> Iterator[Figure]:
     alone.phase(name="run", isolate="process")(run)
     together.phase(name="run")(run)
     queue.add_many(alone, range(_COUNT))
-    processes = _drain(queue, alone, concurrency=max(1, int(host().cpus)))
+    processes = _drain(queue, alone, concurrency=cores())
     tasks = queue.add_many(together, range(_COUNT))
     with queue.claim(together, limit=_COUNT, worker="dead") as leases:
         queue.store.swap([Move(lease.task, rules.rescue(lease.task, queue.store.now())) for lease in leases])

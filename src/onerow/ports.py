@@ -475,14 +475,3 @@ class MessageQueue(Protocol):
 
     def check(self) -> None:
         """Check the settings against the server; raise BadInput, or InboxUnavailable if it can't be asked now."""
-
-
-@runtime_checkable
-class StatusMirror(Protocol):
-    """An inbox that shows the states of the tasks it has brought to programs that can't ask the queue."""
-
-    def followed(self) -> list[str]:
-        """Return ids of tasks whose end has not been shown, at most one batch."""
-
-    def show(self, asked: Sequence[str], tasks: Sequence[Task]) -> None:
-        """Show the states of tasks that were asked for; a task that does not exist is missing in `tasks`."""

@@ -41,17 +41,15 @@ def test_the_page_about_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert isinstance(queue, Queue)
     assert isinstance(jobs, Pipeline)
     queue.publish(jobs)
-    job, state = (json.loads(block) for block in blocks("folder-inbox.md", "json"))
-    _, mirrored = queue.inboxes
-    assert isinstance(mirrored, FolderInbox)
-    mirrored.folder.mkdir(parents=True)
-    (mirrored.folder / "job.json").write_text(json.dumps(job))
+    (job,) = blocks("folder-inbox.md", "json")
+    _, inbox = queue.inboxes
+    assert isinstance(inbox, FolderInbox)
+    inbox.folder.mkdir(parents=True)
+    (inbox.folder / "job.json").write_text(job)
     if os.getuid() == 0:  # owners=["root"]
-        assert Receiver(queue, mirrored, "w1").receive_available().added == 1
+        assert Receiver(queue, inbox, "w1").receive_available().added == 1
         work(queue, jobs)
-        Receiver(queue, mirrored, "w1").receive_available()
-        shown = json.loads((mirrored.folder / "status" / "talk-7.json").read_text())
-        assert state.items() <= shown.items()
+        assert queue.get("talk-7").status is Status.COMPLETED
     queue.close()
 
 

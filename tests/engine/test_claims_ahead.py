@@ -138,7 +138,7 @@ def test_suspects_are_put_off_one_after_the_other(sqlite_queue: Queue, monkeypat
         served = worker._runners.serve(suspect_app.quick, suspect_app.quick.plan.phase("run"))
         planner = ClaimPlanner(
             sqlite_queue.store, "w1", worker._in_flight, [served], worker._background.controls,
-            concurrency=16, host_resources=None, suspects_starting=2,
+            concurrency=16, suspects_starting=2,
         )  # fmt: skip
         monkeypatch.setattr(planner, "_now", lambda: moment)
         first = planner.postponed(suspects[:30])

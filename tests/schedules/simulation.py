@@ -165,9 +165,8 @@ class Run:
 
     def _work(self, process: Process) -> None:
         queue = self._queue()
-        worker = Worker(
-            queue, [workload.work, workload.part], concurrency=3, interval=1.0, grace=4.0, prestart=0, cpus=2
-        )
+        worker = Worker(queue, [workload.work, workload.part], concurrency=3, interval=1.0, grace=4.0, prestart=0)
+        worker._suspects_starting = 2  # on every machine
         boot = "host" if self.schedule.same_host else f"host-{process.pid}"
         worker._identity = SimulatedIdentity(
             process.name, boot, boot, "ns", process.pid, str(process.pid), START, self._dead

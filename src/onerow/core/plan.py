@@ -40,8 +40,6 @@ class PhasePlan(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     batch_size: int = 1
     batch_within: timedelta = timedelta(0)
     isolated: bool = False
-    memory: int | None = None  # bytes of the host's memory for one attempt
-    cpus: float | None = None  # cores of the host for one attempt
     retired: bool = False  # see `followed`: only older code knows this phase, and no task enters it
 
     @property

@@ -23,11 +23,9 @@ import msgspec
 
 from onerow.core.durations import Duration, parse_duration
 from onerow.core.errors import BadInput, InboxUnavailable
-from onerow.core.messages import AddTasks, BadMessage, CancelTask, Message, Request, id_of_addition
+from onerow.core.messages import BadMessage, CancelTask, Message, Request
 from onerow.core.sizes import Size, parse_size
-from onerow.core.task import Task
 from onerow.inboxes.folder_jobs import read_job, read_list
-from onerow.inboxes.folder_status import FolderStatus
 from onerow.inboxes.folder_watch import watch_folder
 from onerow.inboxes.locks import SUFFIX as LOCK
 from onerow.inboxes.locks import FileLocks, replace_file
@@ -60,8 +58,7 @@ class FolderInbox:
     without an offset; by default the host's. owners: user ids or names whose files are taken; by default any. max_size:
     the largest file. keep: whether taken files are kept in archive/ or deleted. item_field: the field of the payload
     that an item of a list becomes. read: your own function from a message to a request. watch: use file notifications
-    if watchfiles is installed; set it to False on a network share. status: write the state of each job to
-    status/JOB.json.
+    if watchfiles is installed; set it to False on a network share.
     """
 
     def __init__(
@@ -78,7 +75,6 @@ class FolderInbox:
         item_field: str = "url",
         read: Callable[[Message], Request] | None = None,
         watch: bool = True,
-        status: bool = False,
     ) -> None:
         folder = Path(path).expanduser()
         if not folder.is_absolute():
@@ -97,7 +93,6 @@ class FolderInbox:
         self._keep = keep
         self._item_field = item_field
         self._own_read = read
-        self._status = FolderStatus(self.folder / "status") if status else None
         self._locks = FileLocks(self.folder)
         self._known: deque[str] = deque()
         self._look_at = 0.0
@@ -146,7 +141,6 @@ class FolderInbox:
     def acknowledge(self, messages: Sequence[Message]) -> None:
         with self._as_unavailable():
             for message in messages:
-                self._follow(message)
                 if self._keep:
                     self._move(message, self.archive)
                 else:
@@ -169,15 +163,6 @@ class FolderInbox:
             with suppress(OSError):
                 self._locks.release(name)
 
-    def followed(self) -> list[str]:
-        with self._as_unavailable():
-            return [] if self._status is None else self._status.followed()
-
-    def show(self, asked: Sequence[str], tasks: Sequence[Task]) -> None:
-        if self._status is not None:
-            with self._as_unavailable():
-                self._status.show(asked, tasks)
-
     def interrupt(self) -> None:
         self._interrupted = True
         self._notified.set()
@@ -192,8 +177,6 @@ class FolderInbox:
     def _open(self) -> None:
         for folder in (self.folder, self.archive, self.rejected):
             folder.mkdir(mode=0o750, parents=True, exist_ok=True)
-        if self._status is not None:
-            self._status.make_folders()
         if self._watch and self._watching is None:
             self._watching = watch_folder(self.folder, _SUFFIXES, self._notified.set)
 
@@ -306,11 +289,6 @@ class FolderInbox:
         return Message(f"file {name}", "", attributes={"file": name, "problem": f"{name} {problem}"}, receipt=receipt)
 
     # ── moving files ──
-
-    def _follow(self, message: Message) -> None:
-        if self._status is not None and isinstance(request := self.read(message), AddTasks):
-            additions = enumerate(request.additions)
-            self._status.follow(id_of_addition(addition, message, number) for number, addition in additions)
 
     def _is_unchanged(self, message: Message) -> bool:
         """Whether the file is still the one that was read: its writer may have replaced it since."""

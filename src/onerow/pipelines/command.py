@@ -112,13 +112,6 @@ def build(
     )
 
 
-def host_resources(where: str, memory: Size | None, cpus: float | None) -> tuple[int | None, float | None]:
-    """Return the memory in bytes and the cores of the host for one attempt; raise PipelineError."""
-    if cpus is not None and (type(cpus) not in (int, float) or not 0 < cpus <= 4096):
-        raise PipelineError(f"{where}: cpus is a number of cores, not {cpus!r}")
-    return None if memory is None else _size(where, memory, "memory"), cpus
-
-
 def _size(where: str, value: Size, field: str) -> int:
     try:
         return parse_size(value, field)

@@ -236,8 +236,6 @@ class Pipeline(Extensible, Generic[Payload]):
         steps: bool = False,
         memory_limit: Size | None = None,
         cpu_limit: int | None = None,
-        memory: Size | None = None,
-        cpus: float | None = None,
         **options: Unpack[RunOptions],
     ) -> None:
         """Add a program as the next phase: an argument list with placeholders ({url}, {force?--force}).
@@ -248,8 +246,7 @@ class Pipeline(Extensible, Generic[Payload]):
         or 'ok'. progress: a regular expression for output lines with progress. result: the last line of output, or the
         JSON file that the program writes to $ONEROW_RESULT_FILE. steps: record output lines '::step NAME ok' as steps.
         nice, umask: as the programs of these names set them. memory_limit: for all processes of an attempt together.
-        cpu_limit: seconds of each process. memory, cpus: reserved on the host for each attempt; the attempts on one
-        host never reserve more than it has.
+        cpu_limit: seconds of each process.
         """
         where = self._where(name)
         program = command.build(
@@ -257,9 +254,8 @@ class Pipeline(Extensible, Generic[Payload]):
             memory_limit=memory_limit, cpu_limit=cpu_limit, exits=exits or {}, progress=progress, result=result,
             steps=steps,
         )  # fmt: skip
-        reserved = command.host_resources(where, memory, cpus)
         with naming(self._where(name)):
-            self._append(run_phase(name, "command", options, isolated=True, memory=reserved[0], cpus=reserved[1]))
+            self._append(run_phase(name, "command", options, isolated=True))
         self.handlers[name] = Handler(program, (), is_async=False, isolated=True)
 
     def batch(

@@ -40,12 +40,15 @@ def test_a_suspect_runs_in_its_own_process_and_the_next_phase_does_not(queue: Qu
 
 
 @ON_SQLITE
-def test_few_suspects_start_at_once_and_ordinary_tasks_do_not_wait_for_them(queue: Queue) -> None:
+def test_few_suspects_start_at_once_and_ordinary_tasks_do_not_wait_for_them(
+    queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("onerow.engine.worker.worker.cores", lambda: 2)
     suspects = queue.add_many(suspect_app.quick, range(8))
     rescued(queue, list(suspects))
     ordinary = queue.add_many(suspect_app.quick, range(20))
     most = 0
-    with working(queue, suspect_app.quick, cpus=2) as worker:
+    with working(queue, suspect_app.quick) as worker:
 
         def all_ended() -> bool:
             nonlocal most
@@ -66,10 +69,11 @@ def test_few_suspects_start_at_once_and_ordinary_tasks_do_not_wait_for_them(queu
 
 
 @ON_SQLITE
-def test_a_worker_until_idle_runs_the_suspects_that_it_put_off(queue: Queue) -> None:
+def test_a_worker_until_idle_runs_the_suspects_that_it_put_off(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("onerow.engine.worker.worker.cores", lambda: 1)
     suspects = queue.add_many(suspect_app.quick, range(8))
     rescued(queue, list(suspects))
-    work(queue, suspect_app.quick, cpus=1)
+    work(queue, suspect_app.quick)
     assert {task.status for task in everything(queue)} == {Status.COMPLETED}
 
 

@@ -113,13 +113,6 @@ class ScheduleFailed(Event, frozen=True):
     error: str
 
 
-class PhaseTooHeavy(Event, frozen=True):
-    """A phase needs more resources than this host has, so it is never claimed here."""
-
-    pipeline: str
-    phase: str
-
-
 class ResourceFailed(Event, frozen=True):
     """A resource could not be made in an isolated process, or not be closed; the task waits and runs again."""
 

@@ -19,7 +19,7 @@ log = logging.getLogger("onerow")
 
 _LOGGED: tuple[type[e.Event], ...] = (
     e.WorkerStarted, e.WorkerStopped, e.TaskRetried, e.TaskFailed, e.TaskCancelled, e.TaskRescued, e.TaskLeaseLost,
-    e.WorkerHung, e.WorkerUnusable, e.WorkerOutdated, e.PhaseTooHeavy, e.ResourceFailed, e.DefinitionReplaced,
+    e.WorkerHung, e.WorkerUnusable, e.WorkerOutdated, e.ResourceFailed, e.DefinitionReplaced,
     e.ScheduleFailed, e.StoreUnreachable, e.StoreGone,
     e.StoreBack, e.RoleFailed, e.AlertLost, e.WebhookFailed, e.HookOverdue, e.HookEventsDropped,
     e.MessageRejected, e.SignaturesRefused, e.InboxUnreachable, e.InboxBack,
@@ -57,8 +57,6 @@ def describe(event: e.Event) -> tuple[int, str] | None:
             return logging.ERROR, f"worker {worker} drains: {error}"
         case e.ScheduleFailed(pipeline=pipeline, schedule=schedule, error=error):
             return logging.ERROR, f"schedule {schedule} of {pipeline} adds no task: {error}"
-        case e.PhaseTooHeavy(pipeline=pipeline, phase=phase):
-            return logging.WARNING, f"{pipeline}.{phase} takes more than this host has; it is never claimed here"
         case e.ResourceFailed(error=error):
             return logging.ERROR, error
         case e.DefinitionReplaced(pipeline=pipeline, unknown=unknown):

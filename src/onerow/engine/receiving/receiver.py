@@ -50,14 +50,13 @@ from onerow.engine.queue.scope import plan_of
 from onerow.engine.receiving.deaths import ReadingNote
 from onerow.engine.receiving.follower import WorkFollower
 from onerow.engine.receiving.origin import MESSAGE, identified, is_replayed, last_start, note_of
-from onerow.ports import Existing, Inbox, Inserted, StatusMirror
+from onerow.ports import Existing, Inbox, Inserted
 
 _FLUSH_EVERY = 5.0
 _CLEAR_EVERY = 600.0
 WAIT = 5.0
 """Seconds that one receive waits, so that counts are written and a stop is noticed in time."""
 _LONGEST_READ = 60.0  # seconds after which a function that reads a message counts as hung
-_SHOW_EVERY = 1.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0
 _FULL_PAUSE = 0.5
 _DELIVERIES_UNTIL_FOUND = 5
@@ -94,9 +93,6 @@ class Receiver:
         self._pause = _FIRST_PAUSE
         self._store_failed = False
         self.error = ""  # why the inbox can't be reached now
-        self._mirror = inbox if isinstance(inbox, StatusMirror) else None
-        self._show_at = 0.0
-        self._shows = False
         self._lock = threading.Lock()
         self._open: dict[int, Message] = {}  # messages of the batch that are to be released after an error
         self._gathering = threading.Lock()
@@ -117,13 +113,11 @@ class Receiver:
             self._flush_if_due()
             return _FULL_PAUSE
         try:
-            messages = self._inbox.receive(min(self._wait, _SHOW_EVERY if self._shows else WAIT))
+            messages = self._inbox.receive(self._wait)
             self.found_nothing = not messages
             if messages:
                 self.store(messages)
                 self.batches += 1
-            if monotonic() >= self._show_at:
-                self._show_states()
         except InboxUnavailable as error:
             self.found_nothing = False
             self._flush_if_due()
@@ -144,7 +138,6 @@ class Receiver:
             total.add(self._fresh)
             before.add(self._fresh)
             self._fresh = before
-        self._show_states()
         return total
 
     def store_and_count(self, messages: Sequence[Message]) -> None:
@@ -365,15 +358,6 @@ class Receiver:
         self._settled([message])
         self._fresh.rejected += 1
         self._queue.events.send(MessageRejected(self._inbox.name, message.message_id, reason))
-
-    def _show_states(self) -> None:
-        """Show the states of tasks to those who only read the inbox, if it has such readers."""
-        if self._mirror is not None:
-            self._show_at = monotonic() + _SHOW_EVERY
-            asked = self._mirror.followed()
-            self._shows = bool(asked)
-            if asked:
-                self._mirror.show(asked, self._queue.store.fetch(asked))
 
     # ── counts and outages ──
 

@@ -13,7 +13,6 @@ from onerow.core import values
 from onerow.core.failure import Failure, classify
 from onerow.core.outcomes import Cancelled
 from onerow.core.plan import PhasePlan, Plan
-from onerow.core.resources import Resources
 from onerow.core.rules.attempts import (
     CancelledItself,
     Crashed,
@@ -62,7 +61,7 @@ class Runner(Protocol):
 class ServedPhase:
     """A phase that this worker serves: its plan, its call, and its runner."""
 
-    __slots__ = ("call", "isolated", "lease", "phase", "pipeline", "plan", "runner", "timeout", "weight")
+    __slots__ = ("call", "isolated", "lease", "phase", "pipeline", "plan", "runner", "timeout")
 
     def __init__(self, plan: Plan, phase: PhasePlan, call: Call, runner: Runner, isolated: Runner) -> None:
         self.plan = plan
@@ -73,7 +72,6 @@ class ServedPhase:
         self.isolated = isolated
         self.lease = phase.lease.total_seconds()
         self.timeout = None if phase.timeout is None else phase.timeout.total_seconds()
-        self.weight = Resources.of(phase) if phase.memory or phase.cpus else None
 
 
 class Attempt:

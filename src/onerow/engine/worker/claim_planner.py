@@ -1,4 +1,4 @@
-"""What to claim: from which phases, and how many tasks by free concurrency, rates and the resources of the host."""
+"""What to claim: from which phases, and how many tasks by free concurrency and rates."""
 
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
@@ -12,7 +12,6 @@ from onerow.core.times import to_millis
 from onerow.engine.control.rates import Rates
 from onerow.engine.runners.attempt import Attempt, InFlight, ServedPhase
 from onerow.engine.worker.counters import Counters
-from onerow.engine.worker.host_resources import HostResources
 from onerow.engine.worker.roles.controls import PhaseControls
 from onerow.engine.worker.roles.sweeps import FEW_PHASES
 from onerow.ports import Claim, PhaseClaim, Store
@@ -127,7 +126,6 @@ class ClaimPlanner:
         controls: PhaseControls,
         *,
         concurrency: int,
-        host_resources: HostResources | None,
         suspects_starting: int | None = None,
         counters: Counters | None = None,
     ) -> None:
@@ -141,20 +139,17 @@ class ClaimPlanner:
         self._served = {(served.pipeline, served.phase.name): served for served in served_phases}
         self._controls = controls
         self._concurrency = concurrency
-        self._host_resources = host_resources
         self._rates = Rates(store)
         self._batched = {served.runner for served in served_phases if served.phase.kind == "batch"}
-        self._reserved: dict[ServedPhase, int] = {}  # host resources taken for the claim under way
         self._run_for = 0.0  # seconds that an attempt takes, as a moving mean; 0: not known yet
         self._starts_in = _SUSPECT_TAKES  # seconds that the process of a suspect takes to start, as a moving mean
         self._settled = SettledLately(self._counters, min((served.lease for served in served_phases), default=0.0) / 3)
-        self._weighted = any(served.weight is not None for served in served_phases)
         self.on_rate_free: Callable[[datetime], None] = lambda moment: None  # called when a rate is used up
 
     @property
     def simple(self) -> bool:
         """Whether claims are limited by concurrency only, at present."""
-        return not (self._controls.rated or self._batched or self._weighted)
+        return not (self._controls.rated or self._batched)
 
     def claim(self, settling: int, coming: int, now: datetime) -> Claim | None:
         """Return the next claim, or None; `settling` attempts are about to end, and `coming` tasks may be on their way."""
@@ -185,8 +180,6 @@ class ClaimPlanner:
                 most += max(0, limit)
             if rated and (phase := rated.get(served)) is not None:
                 limit = self._rated_limit(served.pipeline, phase, min(limit, free * served.phase.batch_size), now)
-            if served.weight is not None and self._host_resources is not None:
-                limit = self._reserved[served] = self._host_resources.take(served.weight, min(limit, free))
             if limit > 0:
                 wants.append(
                     PhaseClaim(
@@ -231,23 +224,8 @@ class ClaimPlanner:
             return
         for served in set(served_phases):
             limits = self._controls.limits(served)
-            if limits != (None, None) or served in self._controls.rated or served.weight is not None:
+            if limits != (None, None) or served in self._controls.rated:
                 self.phases.add(served.pipeline, served.phase.name)
-
-    def give_back_unused(self, tasks: Sequence[Task]) -> None:
-        """Release the host resources that were reserved for a claim and not used by the tasks it returned."""
-        if not self._reserved:
-            return
-        reserved, self._reserved = self._reserved, {}
-        found = self._by_phase(tasks)
-        for served, count in reserved.items():
-            if (unused := count - len(found.get(served, ()))) > 0:
-                self.give_back(served, unused)
-
-    def give_back(self, served: ServedPhase, count: int = 1) -> None:
-        """Release the host resources of some attempts of a phase."""
-        if served.weight is not None and self._host_resources is not None:
-            self._host_resources.give_back(served.weight, count)
 
     def postponed(self, tasks: Sequence[Task]) -> dict[str, datetime | None]:
         """Return the ids of claimed tasks that may not start now, with the time to which each is put off."""

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import TypedDict
 
 from onerow.core.durations import Duration
-from onerow.core.sizes import Size
 
 
 class WorkerOptions(TypedDict, total=False):
@@ -15,8 +14,6 @@ class WorkerOptions(TypedDict, total=False):
     grace: Duration
     phases: Sequence[str]
     until_idle: bool
-    memory: Size | None
-    cpus: float | None
     prestart: int | None
     republish: bool
     show_output: bool

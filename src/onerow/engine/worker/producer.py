@@ -25,7 +25,6 @@ from onerow.engine.queue.lost_claims import LostClaims
 from onerow.engine.runners.attempt import Attempt, InFlight, ServedPhase
 from onerow.engine.worker.claim_planner import MOST, ClaimPlanner
 from onerow.engine.worker.counters import Counters
-from onerow.engine.worker.host_resources import HostResources
 from onerow.engine.worker.roles.controls import PhaseControls
 from onerow.ports import Claim, Move, Store, SwapAnswer, Swapped
 
@@ -68,7 +67,6 @@ class Producer:
         concurrency: int,
         interval: float,
         statistics: Callable[[Task, Task, Outcome], None] | None = None,
-        host_resources: HostResources | None = None,
         overlap: bool = False,
         suspects_starting: int | None = None,
         retention: Retention | None = None,
@@ -90,7 +88,6 @@ class Producer:
             served_phases,
             controls,
             concurrency=concurrency,
-            host_resources=host_resources,
             suspects_starting=suspects_starting,
             counters=self.counters,
         )
@@ -211,7 +208,6 @@ class Producer:
         """Start the claimed tasks, and forget the attempts that are settled."""
         self.store_answered = True
         try:
-            self._planner.give_back_unused(tasks)
             self._begin(tasks, round_.sent_at)
             if round_.claim is not None:
                 if tasks:
@@ -236,7 +232,6 @@ class Producer:
 
     def _failed(self, round_: Round) -> None:
         """Keep the outcomes of a failed round, and expect tasks that the store claimed all the same."""
-        self._planner.give_back_unused(())
         self._take_back(round_.finished)
         if round_.claim is not None:
             self._lost_claims.expect()
@@ -414,7 +409,6 @@ class Producer:
         if attempt.reported:
             return
         attempt.reported = True
-        self._planner.give_back(attempt.served)
         # The same round may have claimed the task's next phase: keep that attempt.
         if self._in_flight.attempts.get(attempt.task.task_id) is attempt:
             del self._in_flight.attempts[attempt.task.task_id]

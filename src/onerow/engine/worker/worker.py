@@ -8,16 +8,13 @@ from time import monotonic, sleep
 from onerow.core.durations import Duration, parse_duration
 from onerow.core.errors import BadInput, CodeTooOld, QueueRelocated, RowRefused, StoreError, StoreMoved, with_fix
 from onerow.core.plan import DEFAULT_LEASE, Plan
-from onerow.core.resources import Resources
 from onerow.core.rules.attempts import Stopped, Unstarted
-from onerow.core.sizes import Size, parse_size
 from onerow.engine import import_guard
 from onerow.engine.control import definitions
 from onerow.engine.control.relocation import check_not_relocated
 from onerow.engine.control.stats import Outcomes
 from onerow.engine.events.events import (
     DefinitionReplaced,
-    PhaseTooHeavy,
     ResourceFailed,
     RoleFailed,
     StoreGone,
@@ -36,8 +33,8 @@ from onerow.engine.runners.capture import Capture
 from onerow.engine.runners.shortage import Reserve
 from onerow.engine.worker.background import LAST_CALLS, Background
 from onerow.engine.worker.checkpoint_service import CheckpointService
+from onerow.engine.worker.cores import cores
 from onerow.engine.worker.counters import Counters
-from onerow.engine.worker.host_resources import HostResources, host
 from onerow.engine.worker.phases import Runners, check_phases, phases_with_code
 from onerow.engine.worker.producer import Producer
 from onerow.engine.worker.stop_deadlines import StopDeadlines
@@ -68,9 +65,8 @@ class Worker:
     queue: where the tasks are. pipelines: what to serve, in addition to what the queue serves. concurrency: attempts at
     once. interval: how often to look for due tasks without a wake-up. until_idle: let `run` return when nothing is due,
     runs or waits in an inbox. grace: how long running attempts may go on after a stop. phases: serve only these
-    ('phase' or 'pipeline.phase'). memory, cpus: what heavy phases of all workers on this host may take together; by
-    default all that it has. prestart: the most processes to keep ready for isolated handlers in use; by default one per
-    core, 0 for none. republish: publish these pipelines' definitions even if newer ones have replaced them.
+    ('phase' or 'pipeline.phase'). prestart: the most processes to keep ready for isolated handlers in use; by default
+    one per core, 0 for none. republish: publish these pipelines' definitions even if newer ones have replaced them.
     show_output: write what handlers print also to the logger 'onerow.output', at most 100 lines a second.
     """
 
@@ -84,8 +80,6 @@ class Worker:
         grace: Duration = 30.0,
         phases: Sequence[str] = (),
         until_idle: bool = False,
-        memory: Size | None = None,
-        cpus: float | None = None,
         prestart: int | None = None,
         republish: bool = False,
         show_output: bool = False,
@@ -109,13 +103,9 @@ class Worker:
         self._interval = parse_duration(interval, "interval").total_seconds()
         self._grace = parse_duration(grace, "grace").total_seconds()
         self._only = check_phases(queue, phases)
-        has = host()
-        total_cpus = has.cpus if cpus is None else cpus
         # Starting an interpreter uses a whole core: more starts than cores would only slow each other down.
-        self._suspects_starting = max(1, min(concurrency, int(total_cpus)))
+        self._suspects_starting = min(concurrency, cores())
         self._prestart = self._suspects_starting if prestart is None else prestart
-        total_memory = has.memory if memory is None else parse_size(memory, "memory")
-        self._host_resources = HostResources(Resources(total_memory, total_cpus))
         self._until_idle = until_idle
         self._idle_rounds = 0
         self._leaves = True  # when it is idle
@@ -214,9 +204,6 @@ class Worker:
         ]
         if self._runners.loop is not None:
             self._runners.loop.give_up = in_flight.give_up
-        for served in served_phases:
-            if served.weight is not None and not served.weight.fits(self._host_resources.total):
-                queue.events.send(PhaseTooHeavy(served.pipeline, served.phase.name))
         self._background = background = Background(
             queue,
             self._identity,
@@ -241,7 +228,6 @@ class Worker:
             concurrency=self._concurrency,
             interval=self._interval,
             statistics=background.stats.count,
-            host_resources=self._host_resources,
             overlap=True,
             suspects_starting=self._suspects_starting,
             retention=queue.retention,
@@ -441,7 +427,6 @@ class Worker:
         self._resources.close(within, lambda why: self.queue.events.send(ResourceFailed(why)))
         self._runners.close()
         self._process_host.close(max(0.05, min(5.0, self._deadlines.end_until - monotonic())))
-        self._host_resources.close()
         self._capture.stop()
         self._background.stop(lambda: self._deadlines.end_until)
         self._producer.close()
