@@ -58,7 +58,6 @@ WITHOUT = {
     "worker",
     "publish",
     "check",
-    "bench",
     "completion",
     "deploy",
     "doctor",

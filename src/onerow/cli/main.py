@@ -69,7 +69,6 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "move": ("onerow.cli.maintain.move:command", "Move a queue to another store."),
         "pg": ("onerow.cli.maintain.pg:group", "PostgreSQL: row-level security, attached tables."),
         "sqlite": ("onerow.cli.maintain.sqlite:group", "SQLite: views, adopting a queue table."),
-        "bench": ("onerow.cli.maintain.bench:command", "Measure how fast a store adds and runs tasks."),
         "deploy": (
             "onerow.cli.maintain.deploy:command",
             "Print files that run workers: systemd, Docker, Kubernetes, ….",

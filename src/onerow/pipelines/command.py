@@ -7,10 +7,11 @@ from typing import Any, Literal
 
 import msgspec
 
-from onerow.core.errors import BadInput, PipelineError
+from onerow.core.errors import PipelineError
 from onerow.core.failure import ERROR_CLASSES, EXIT_CLASSES
-from onerow.core.sizes import Size, parse_size
+from onerow.core.sizes import Size
 from onerow.pipelines.arguments import Argument, parse, parse_text
+from onerow.pipelines.options import size
 
 ResultFrom = Literal["last_line", "file"]
 
@@ -31,10 +32,7 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
     env: tuple[str, ...]
     set_env: tuple[tuple[str, Argument], ...]
     stdin: bool
-    nice: int
-    umask: int | None
     memory_limit: int | None
-    cpu_limit: int | None
     exits: dict[int, str]
     progress: re.Pattern[str] | None
     result: ResultFrom | None
@@ -63,10 +61,7 @@ def build(
     env: Sequence[Any],
     set_env: Mapping[str, str],
     stdin: Literal["payload"] | None,
-    nice: int,
-    umask: int | None,
     memory_limit: Size | None,
-    cpu_limit: int | None,
     exits: Mapping[Any, str],
     progress: str | re.Pattern[str] | None,
     result: ResultFrom | None,
@@ -91,9 +86,6 @@ def build(
         raise PipelineError(f"{where}: result is 'last_line', 'file' or None, not {result!r}")
     if stdin not in (None, "payload"):
         raise PipelineError(f"{where}: stdin is 'payload' or None, not {stdin!r}")
-    _check_number(where, "nice", nice, -20, 19)
-    _check_number(where, "umask", umask, 0, 0o777)
-    _check_number(where, "cpu_limit", cpu_limit, 1, 10**8)
     return Command(
         where=where,
         arguments=parse(argv, where),
@@ -101,27 +93,12 @@ def build(
         env=tuple(env),
         set_env=tuple((name, parse_text(str(value), f"{where}, {name}")) for name, value in set_env.items()),
         stdin=stdin == "payload",
-        nice=nice,
-        umask=umask,
-        memory_limit=None if memory_limit is None else _size(where, memory_limit, "memory_limit"),
-        cpu_limit=cpu_limit,
+        memory_limit=None if memory_limit is None else size(memory_limit, "memory_limit"),
         exits=dict(exits),
         progress=_pattern(where, progress),
         result=result,
         steps=steps,
     )
-
-
-def _size(where: str, value: Size, field: str) -> int:
-    try:
-        return parse_size(value, field)
-    except BadInput as error:
-        raise PipelineError(f"{where}: {error}", fix=error.fix, field=field) from None
-
-
-def _check_number(where: str, field: str, value: int | None, least: int, most: int) -> None:
-    if value is not None and (type(value) is not int or not least <= value <= most):
-        raise PipelineError(f"{where}: {field} must be a whole number from {least} to {most}, not {value!r}")
 
 
 def _pattern(where: str, progress: str | re.Pattern[str] | None) -> re.Pattern[str] | None:

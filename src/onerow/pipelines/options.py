@@ -128,7 +128,7 @@ def size(value: Size, field: str) -> int:
     try:
         return parse_size(value, field)
     except BadInput as error:
-        raise PipelineError(str(error), field=field) from None
+        raise PipelineError(str(error), fix=error.fix, field=field) from None
 
 
 def policy(retry: Retry | int | None) -> Retry:

@@ -210,9 +210,9 @@ class Pipeline(Extensible, Generic[Payload]):
         def add(function: Function) -> Function:
             phase_name = name or getattr(function, "__name__", "")
             handler = self._handler(function, phase_name, isolated=isolate == "process", errors=errors)
-            if memory_limit is not None:
-                handler = msgspec.structs.replace(handler, memory_limit=size(memory_limit, "memory_limit"))
             with naming(self._where(phase_name)):
+                if memory_limit is not None:
+                    handler = msgspec.structs.replace(handler, memory_limit=size(memory_limit, "memory_limit"))
                 self._append(run_phase(phase_name, "run", options, isolated=handler.isolated))
             self.handlers[phase_name] = handler
             return function
@@ -228,14 +228,11 @@ class Pipeline(Extensible, Generic[Payload]):
         env: Sequence[str] = (),
         set_env: Mapping[str, str] | None = None,
         stdin: Literal["payload"] | None = None,
-        nice: int = 0,
-        umask: int | None = None,
         exits: Mapping[int, str] | None = None,
         progress: str | re.Pattern[str] | None = None,
         result: ResultFrom | None = None,
         steps: bool = False,
         memory_limit: Size | None = None,
-        cpu_limit: int | None = None,
         **options: Unpack[RunOptions],
     ) -> None:
         """Add a program as the next phase: an argument list with placeholders ({url}, {force?--force}).
@@ -245,16 +242,14 @@ class Pipeline(Extensible, Generic[Payload]):
         may have placeholders. stdin: 'payload' gives the program the payload as JSON. exits: exit code → error class,
         or 'ok'. progress: a regular expression for output lines with progress. result: the last line of output, or the
         JSON file that the program writes to $ONEROW_RESULT_FILE. steps: record output lines '::step NAME ok' as steps.
-        nice, umask: as the programs of these names set them. memory_limit: for all processes of an attempt together.
-        cpu_limit: seconds of each process.
+        memory_limit: for all processes of an attempt together.
         """
         where = self._where(name)
-        program = command.build(
-            where, argv, cwd=cwd, env=env, set_env=set_env or {}, stdin=stdin, nice=nice, umask=umask,
-            memory_limit=memory_limit, cpu_limit=cpu_limit, exits=exits or {}, progress=progress, result=result,
-            steps=steps,
-        )  # fmt: skip
-        with naming(self._where(name)):
+        with naming(where):
+            program = command.build(
+                where, argv, cwd=cwd, env=env, set_env=set_env or {}, stdin=stdin,
+                memory_limit=memory_limit, exits=exits or {}, progress=progress, result=result, steps=steps,
+            )  # fmt: skip
             self._append(run_phase(name, "command", options, isolated=True))
         self.handlers[name] = Handler(program, (), is_async=False, isolated=True)
 

@@ -151,7 +151,7 @@ def test_a_closed_process_host_leaves_no_descriptor_thread_or_zombie(tmp_path: P
     with ProcessHost() as process_host:
         runs = Runs(process_host, tmp_path)
         for _ in range(2):
-            children = [runs.start(f"sys.exit({code})", nice=code % 2) for code in range(12)]
+            children = [runs.start(f"sys.exit({code})") for code in range(12)]
             assert [ended(child).code for child in children] == list(range(12))
         with pytest.raises(CannotStart):
             process_host.start(Program(argv=["/no/such"]))

@@ -1,7 +1,6 @@
 """What a child is given, and why one cannot be started."""
 
 import os
-import signal
 import sys
 import threading
 from pathlib import Path
@@ -23,18 +22,15 @@ def start_failing(runs: Runs, *argv: str, **settings: Any) -> str:
     return str(failed.value)
 
 
-@pytest.mark.parametrize("settings", [{}, {"nice": 1}], ids=["plainly", "with_settings"])
-def test_a_start_that_fails_names_the_program_and_the_reason(runs: Runs, settings: dict[str, Any]) -> None:
+def test_a_start_that_fails_names_the_program_and_the_reason(runs: Runs) -> None:
     (script := runs.folder / "script.txt").write_text("not a program")
-    assert "'no-such-program': there is no such program on the PATH" in start_failing(
-        runs, "no-such-program", **settings
-    )
-    assert "'/no/such': no such file" in start_failing(runs, "/no/such", **settings)
-    assert "permission denied" in start_failing(runs, str(script), **settings)
+    assert "'no-such-program': there is no such program on the PATH" in start_failing(runs, "no-such-program")
+    assert "'/no/such': no such file" in start_failing(runs, "/no/such")
+    assert "permission denied" in start_failing(runs, str(script))
     script.chmod(0o755)
-    assert "exec format error" in start_failing(runs, str(script), **settings)
-    assert "'/no/folder' cannot be entered" in start_failing(runs, "true", cwd=Path("/no/folder"), **settings)
-    assert "argument list too long" in start_failing(runs, "true", "x" * 4_000_000, **settings)
+    assert "exec format error" in start_failing(runs, str(script))
+    assert "'/no/folder' cannot be entered" in start_failing(runs, "true", cwd=Path("/no/folder"))
+    assert "argument list too long" in start_failing(runs, "true", "x" * 4_000_000)
     script.unlink()
 
 
@@ -87,8 +83,7 @@ def test_a_child_inherits_the_current_environment(runs: Runs, monkeypatch: pytes
         assert output_of(runs, "print(os.environ['TIDE'])") == word
 
 
-@pytest.mark.parametrize("settings", [{}, {"nice": 3}], ids=["plainly", "with_settings"])
-def test_a_child_has_only_the_descriptors_it_was_given(runs: Runs, settings: dict[str, Any]) -> None:
+def test_a_child_has_only_the_descriptors_it_was_given(runs: Runs) -> None:
     given = os.open("/dev/zero", os.O_RDONLY)
     text = output_of(
         runs,
@@ -96,7 +91,6 @@ def test_a_child_has_only_the_descriptors_it_was_given(runs: Runs, settings: dic
         "and os.path.exists('/proc/self/fd/' + fd)})",
         pass_fds=[given],
         stderr=None,
-        **settings,
     )
     os.close(given)
     found = eval(text)
@@ -122,19 +116,6 @@ def test_a_child_has_default_signals_and_no_terminal(runs: Runs) -> None:
     program += "signal.getsignal(s) == signal.SIG_IGN], signal.pthread_sigmask(0, []), os.getpid() == os.getpgid(0))"
     # Python itself ignores these two.
     assert output_of(runs, program) == "['SIGPIPE', 'SIGXFSZ'] set() True"
-
-
-def test_umask_and_niceness_are_set_for_the_child_alone(runs: Runs) -> None:
-    program = "print(oct(os.umask(0)), os.nice(0))"
-    plain = output_of(runs, program)
-    assert output_of(runs, program, umask=0o027) == f"0o27 {os.nice(0)}"
-    assert output_of(runs, program, umask=0, nice=5) == f"0o0 {min(os.nice(0) + 5, 19)}"
-    assert output_of(runs, program) == plain
-
-
-def test_processor_time_has_a_limit(runs: Runs) -> None:
-    busy = runs.start("while True: pass", cpu_seconds=1)
-    assert ended(busy).signal == signal.SIGXCPU
 
 
 def test_a_flood_of_output_reaches_a_slow_reader(runs: Runs) -> None:

@@ -37,12 +37,8 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
     stderr: int | None = None
     pass_fds: Sequence[int] = ()
     """Descriptors that keep their numbers."""
-    nice: int = 0
-    umask: int | None = None
     memory_limit: int | None = None
     """Bytes that the whole tree may use; beyond that it is killed. Without /proc (macOS) nothing limits it."""
-    cpu_seconds: int | None = None
-    """A limit for each process of the tree."""
     stop_signal: int | None = None
     """Sent to the program alone, before the TERM of every stop."""
 
@@ -68,19 +64,16 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
             "variables": self._joined(list(env)),
             "values": self._joined(list(env.values())),
             "targets": list(fds),
-            "nice": self.nice,
-            "umask": self.umask,
             "memory_limit": self.memory_limit,
-            "cpu_seconds": self.cpu_seconds,
             "stop_signal": self.stop_signal,
         }
         return request, list(fds.values())
 
     def refusal(self, step: str, errno: int) -> CannotStart:
         """Return the exception for a refused start, with what to do next."""
-        reason = _REASONS.get((step, errno)) or _REASONS.get((step, 0), _OTHER)
+        reason = _REASONS.get((step, errno)) or _REASONS[step, 0]
         why = os.strerror(errno).lower()
-        return CannotStart(self.name, reason.format(why=why, cwd=str(self.cwd), step=step), errno)
+        return CannotStart(self.name, reason.format(why=why, cwd=str(self.cwd)), errno)
 
     def _joined(self, parts: Sequence[str]) -> bytes:
         block = os.fsencode("\0".join(parts))
@@ -89,7 +82,6 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
         return block
 
 
-_OTHER = "its {step} setting was refused ({why}); change or drop it"
 _REASONS = {
     ("search", ENOENT): "there is no such program on the PATH; install it or give its full path",
     ("program", ENOENT): "{why}; give the path of a program, or of a script whose first line names one",

@@ -67,10 +67,7 @@ class Commands:
                 cwd=None if command.cwd is None else Path(command.cwd),
                 env=env,
                 stdin=stdin,
-                nice=command.nice,
-                umask=command.umask,
                 memory_limit=command.memory_limit,
-                cpu_seconds=command.cpu_limit,
             )
         except (CannotStart, OSError) as error:
             return unready(attempt, error) or Failed(_cannot_start(attempt.task, error))
