@@ -1,6 +1,7 @@
 """The result of each message, and what classic mode does with it."""
 
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from apps.video_encoder.tests.kit import Cloud, Reader, encoded_once, reading, work
 from onerow import Queue
 from tests.inboxes.sqs_shim import SqsShim
-from video_encoder import VideoRepository, find_video, upload_file, videos
+from video_encoder import VideoRepository, find_video, list_videos, open_queue, upload_file, videos
 from video_encoder.ladder import Ladder
 from video_encoder.pipeline import Job
 from video_encoder.results import Results
@@ -46,6 +47,17 @@ def test_ok_when_the_video_was_encoded(queue: Queue, aws: Cloud, clip: Path, mod
         assert reader.results() == {"ok": 1}
     encoded_once(queue.get("v1"))
     assert aws.counts() == (0, 0)
+
+
+def test_on_postgresql_too(aws: Cloud, clip: Path, postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ENCODER_STORE", postgres_url)
+    with closing(open_queue()) as queue, reading(queue, "fast") as reader:
+        upload_file(clip, "v1")
+        reader.receive()
+        work(queue)
+        assert reader.results() == {"ok": 1}
+        encoded_once(queue.get("v1"))
+        assert [video.video_id for video in list_videos("READY")] == ["v1"]
 
 
 @pytest.mark.parametrize("mode", ["fast", "classic"])
