@@ -83,7 +83,7 @@ def test_the_event_of_the_bucket_makes_the_row_and_only_one(queue: Queue, aws: C
         assert find_video("42").status is VideoStatus.UPLOADED
         assert uploaded("42").task_id == "42"  # said too: the same row
         work(queue)
-        reader.receive()  # events of the objects that the encoder wrote
+        reader.receive()
     assert [video.video_id for video in list_videos()] == ["42"]
     assert (find_video("42").name, find_video("42").status) == ("휴가 2026.mp4", VideoStatus.READY)
     assert (aws.counts(), aws.counts(aws.dead)) == ((0, 0), (0, 0))

@@ -5,11 +5,14 @@ from typing import Any
 
 import boto3
 
+from video_encoder.bucket import RAW
+
+_BELOW_RAW = {"Key": {"FilterRules": [{"Name": "prefix", "Value": RAW}]}}  # not the objects that the encoder writes
 QUEUE, DEAD = "videos", "videos-dead"
 
 
 def create(endpoint: str, bucket: str = "videos", *, events: bool = False) -> dict[str, str]:
-    """Create bucket and queues; return the variables for the encoder. events: the bucket reports new objects."""
+    """Create bucket and queues; return the variables for the encoder. events: the bucket reports new uploads."""
     sqs, s3 = (boto3.client(service, endpoint_url=endpoint) for service in ("sqs", "s3"))
     try:
         dead = _arn(sqs, sqs.create_queue(QueueName=DEAD)["QueueUrl"])
@@ -21,7 +24,9 @@ def create(endpoint: str, bucket: str = "videos", *, events: bool = False) -> di
             s3.put_bucket_notification_configuration(
                 Bucket=bucket,
                 NotificationConfiguration={
-                    "QueueConfigurations": [{"QueueArn": _arn(sqs, url), "Events": ["s3:ObjectCreated:*"]}]
+                    "QueueConfigurations": [
+                        {"QueueArn": _arn(sqs, url), "Events": ["s3:ObjectCreated:*"], "Filter": _BELOW_RAW}
+                    ]
                 },
             )
     finally:
