@@ -3,7 +3,7 @@
 from functools import partial
 from pathlib import Path
 
-from onerow import Context, Permanent, Retry
+from onerow import BadInput, Context, Permanent, Retry
 from video_encoder import ladder
 from video_encoder.bucket import HLS, Bucket
 from video_encoder.checking import check_ladder
@@ -15,7 +15,16 @@ from video_encoder.work_folder import work_folder
 
 __all__ = ["Job", "videos"]
 
-_SETTINGS = Settings.of_environment()
+
+def _settings() -> Settings:
+    """Return the settings, or the defaults if a variable is wrong: the command that needs it says so, not an import."""
+    try:
+        return Settings.of_environment()
+    except BadInput:
+        return Settings.of_environment({})
+
+
+_SETTINGS = _settings()
 _RETRY = Retry(3, wait=_SETTINGS.retry_wait)
 
 
