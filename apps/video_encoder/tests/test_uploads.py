@@ -194,6 +194,8 @@ def test_the_command_line_uploads_lists_and_says_what_is_wrong(
         answer = encoder(*words)
         assert (answer.exit_code, says in answer.output) == (1, True), answer.output
     assert "no video is READY" in encoder("list", "READY").output
+    answer = encoder("page", str(clip / "site"))
+    assert (answer.exit_code, "Not a directory" in answer.output) == (1, True), answer.output
     monkeypatch.setenv("ENCODER_BUCKET", "absent")
     answer = encoder("upload", str(clip))
     assert (answer.exit_code, "does not exist" in answer.output) == (1, True), answer.output
