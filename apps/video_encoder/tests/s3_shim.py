@@ -1,4 +1,5 @@
-"""A proxy in front of moto's S3 that can withhold the answer to one request, so that a test can kill who waits for it."""
+"""A proxy in front of moto's S3 that can withhold the answer to one request, so that a test can kill who waits for it,
+or refuse requests as S3 does when there are too many."""
 
 import http.client
 import threading
@@ -7,10 +8,13 @@ from urllib.parse import urlsplit
 
 
 class S3Shim:
-    """hang_on: a method and a part of the path; the next such request is carried out, and never answered."""
+    """hang_on: a method and a part of the path; the next such request is carried out, and never answered.
+    refuse: such requests are answered with 503 and not carried out.
+    """
 
     def __init__(self, endpoint: str) -> None:
         self.hang_on: tuple[str, str] | None = None
+        self.refuse: tuple[str, str] | None = None
         self.hung = threading.Event()
         self.requests: list[tuple[str, str]] = []
         self._over = threading.Event()
@@ -21,6 +25,11 @@ class S3Shim:
 
             def _handle(self) -> None:
                 body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                if shim.refuse is not None and self.command == shim.refuse[0] and shim.refuse[1] in self.path:
+                    self.send_response(503, "Slow Down")
+                    self.send_header("Content-Length", "0")
+                    self.end_headers()
+                    return
                 headers = {name: value for name, value in self.headers.items() if name.lower() != "expect"}
                 upstream = http.client.HTTPConnection(host, timeout=900)
                 try:

@@ -85,6 +85,7 @@ def test_an_error_of_the_disk_or_a_kill_is_not_held_against_the_video(tmp_path: 
         find_program.cache_clear()
         for says, ends, raised in [
             ("Invalid data found; No space left on device", "exit 1", OSError),
+            ("No space left on device", "exit 0", OSError),
             ("Invalid data found", "kill -9 $$", ProgramFailed),
             ("Cannot allocate memory", "exit 1", ProgramFailed),
         ]:

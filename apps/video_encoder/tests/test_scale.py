@@ -59,6 +59,43 @@ def test_the_answer_of_the_lambda_keeps_its_other_keys(queue: Queue, group: Any)
     assert set(answer) == {*depths, "video_scale_result"}
 
 
+@pytest.mark.contract(
+    "The scale decision is merged into a Lambda handler's answer as `video_scale_result` beside its other keys."
+)
+@pytest.mark.parametrize(
+    "variable, value, says",
+    [
+        ("ENCODER_STORE", "postgresql://127.0.0.1:1/videos", "refused"),
+        ("ENCODER_STORE", "", "ENCODER_STORE is not set"),
+        ("ONEROW_SCALE_TARGET", "", "ONEROW_SCALE_TARGET is not set"),
+        ("ONEROW_SCALE_TARGET", "asg:other", "no Auto Scaling group 'other'"),
+        ("ONEROW_SCALE_MAX", "many", "ONEROW_SCALE_MAX"),
+    ],
+)
+def test_a_scaling_that_fails_takes_no_other_key_along(
+    queue: Queue, aws: Cloud, group: Any, monkeypatch: pytest.MonkeyPatch, variable: str, value: str, says: str
+) -> None:
+    aws.send({"video_id": "later"})
+    monkeypatch.setenv("AI_QUEUE_URL", aws.dead)
+    monkeypatch.setenv(variable, value)
+    answer = lambda_handler({}, None)
+    assert says in answer.pop("video_scale_result")["error"]
+    assert answer == {"ai_queue_depth": 0, "messaging_queue_depth": 0, "video_queue_depth": 1}
+    assert desired(group) == 1
+
+
+def test_a_queue_that_can_not_be_read_takes_no_other_key_along(
+    queue: Queue, aws: Cloud, group: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AI_QUEUE_URL", f"{aws.url}-absent")
+    monkeypatch.setenv("MESSAGING_QUEUE_URL", aws.url)
+    add(queue, 3)
+    aws.send({"video_id": "later"})
+    answer = lambda_handler({}, None)
+    assert (answer["ai_queue_depth"], answer["messaging_queue_depth"], answer["video_queue_depth"]) == (None, 1, 1)
+    assert answer["video_scale_result"]["video_new_desired"] == desired(group) == 4
+
+
 @pytest.mark.contract("Running leases count as inflight, so that busy workers are not stopped.")
 def test_leases_count_as_in_flight(queue: Queue, group: Any) -> None:
     add(queue, 2)

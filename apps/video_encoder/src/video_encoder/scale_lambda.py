@@ -4,14 +4,17 @@ Its settings are the ENCODER_… variables, those of onerow's own handler (ONERO
 URLs of the other queues, AI_QUEUE_URL and MESSAGING_QUEUE_URL.
 """
 
+import logging
 import os
 from collections.abc import Mapping
 from typing import Any
 
+from onerow import BadInput, OnerowError
 from onerow.scaling import aws_lambda
-from onerow.scaling.aws_client import AwsClient
-from onerow.scaling.targets import sqs_counts
+from onerow.scaling.targets import sqs_client, sqs_counts
 from video_encoder.opening import videos
+
+log = logging.getLogger("video_encoder.scaling")
 
 _QUEUES = {
     "ai_queue_depth": "AI_QUEUE_URL",
@@ -21,22 +24,33 @@ _QUEUES = {
 
 
 def lambda_handler(event: Any, context: Any) -> dict[str, Any]:
-    """Return the depths of the queues, and beside them what was decided about the encoders."""
-    return {**depths(os.environ), "video_scale_result": scale(os.environ)["video_scale_result"]}
+    """Return the depths of the queues, and beside them what was decided about the encoders.
+
+    If one of them fails, the others are answered: a depth is None, or `video_scale_result` has the key `error`.
+    """
+    return {**depths(os.environ), "video_scale_result": scale(os.environ)}
 
 
-def depths(environment: Mapping[str, str]) -> dict[str, int]:
-    """Return the visible messages of each queue; 0 for one without a URL."""
-    client = AwsClient("sqs", endpoint_url=environment.get("AWS_ENDPOINT_URL_SQS"))
-    urls = {name: environment.get(variable) for name, variable in _QUEUES.items()}
+def depths(environment: Mapping[str, str]) -> dict[str, int | None]:
+    """Return the visible messages of each queue; 0 for one without a URL, None for one that can't be read."""
+    return {name: _depth(name, environment.get(variable)) for name, variable in _QUEUES.items()}
+
+
+def _depth(name: str, url: str | None) -> int | None:
+    if not url:
+        return 0
+    client = sqs_client(url)
     try:
-        return {name: sqs_counts(url, client)[0] if url else 0 for name, url in urls.items()}
+        return sqs_counts(url, client)[0]
+    except OnerowError as error:
+        log.error("%s: %s", name, error)
+        return None
     finally:
         client.close()
 
 
 def scale(environment: Mapping[str, str]) -> dict[str, Any]:
-    """Decide how many encoders there should be, and set the target to that number."""
+    """Decide how many encoders there should be, and set the target to that number; `error` if that is impossible now."""
     own = {
         "ONEROW_STORE": environment.get("ENCODER_STORE", ""),
         "ONEROW_SCALE_SQS": environment.get("ENCODER_QUEUE_URL", ""),
@@ -44,4 +58,12 @@ def scale(environment: Mapping[str, str]) -> dict[str, Any]:
         "ONEROW_SCALE_SLOTS": "1",
         "ONEROW_SCALE_MODE": "inflight",
     }
-    return aws_lambda.scale({**own, **environment})
+    settings = {**own, **environment}
+    try:
+        if not settings["ONEROW_STORE"]:
+            raise BadInput("ENCODER_STORE is not set", fix="export ENCODER_STORE=…", field="ENCODER_STORE")
+        result: dict[str, Any] = aws_lambda.scale(settings)["video_scale_result"]
+    except OnerowError as error:
+        log.error("the encoders are not scaled: %s", error)
+        return {"error": str(error)}
+    return result

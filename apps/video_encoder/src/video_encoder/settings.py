@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping
+from datetime import timedelta
 from pathlib import Path
 from typing import Literal, Self
 from urllib.parse import quote
@@ -9,6 +10,7 @@ from urllib.parse import quote
 import msgspec
 
 from onerow import BadInput
+from onerow.core.durations import parse_duration
 from onerow.core.sizes import parse_size
 
 _HEIGHTS = "720,480,240"
@@ -42,17 +44,17 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         return cls(
             store=_store(env.get("ENCODER_STORE") or "sqlite:///encoder.db"),
             bucket=env.get("ENCODER_BUCKET") or "",
-            s3_endpoint=env.get("ENCODER_S3_ENDPOINT") or None,
+            s3_endpoint=_endpoint(env.get("ENCODER_S3_ENDPOINT") or None),
             s3_key_id=env.get("ENCODER_S3_KEY_ID") or None,
             s3_secret=env.get("ENCODER_S3_SECRET") or None,
             queue_url=env.get("ENCODER_QUEUE_URL") or "",
             mode="classic" if mode == "classic" else "fast",
-            visibility=env.get("ENCODER_VISIBILITY") or "60s",
+            visibility=_duration(env, "ENCODER_VISIBILITY", "60s", timedelta(hours=12)),
             heights=_heights(env.get("ENCODER_HEIGHTS") or _HEIGHTS),
             max_size=parse_size(env.get("ENCODER_MAX_SIZE") or "20GB", "ENCODER_MAX_SIZE"),
-            timeout=env.get("ENCODER_TIMEOUT") or "4h",
-            lease=env.get("ENCODER_LEASE") or "30s",
-            retry_wait=env.get("ENCODER_RETRY_WAIT") or "30s",
+            timeout=_duration(env, "ENCODER_TIMEOUT", "4h", timedelta(days=7)),
+            lease=_duration(env, "ENCODER_LEASE", "30s", timedelta(days=7)),
+            retry_wait=_duration(env, "ENCODER_RETRY_WAIT", "30s", timedelta(days=7)),
             work=Path(env.get("ENCODER_WORK") or "encoder-work").expanduser().absolute(),
         )
 
@@ -68,6 +70,22 @@ def _store(url: str) -> str:
     """Return a URL whose path does not depend on where this package is installed."""
     path = url.removeprefix("sqlite:///")
     return url if path == url or path.startswith("/") else f"sqlite:///{quote(str(Path.cwd()))}/{path}"
+
+
+def _endpoint(url: str | None) -> str | None:
+    if url is not None and not url.startswith(("http://", "https://")):
+        raise BadInput(
+            f"ENCODER_S3_ENDPOINT must be a URL like https://ID.r2.cloudflarestorage.com, not {url!r}",
+            field="ENCODER_S3_ENDPOINT",
+        )
+    return url
+
+
+def _duration(env: Mapping[str, str], variable: str, default: str, most: timedelta) -> str:
+    text = env.get(variable) or default
+    if not timedelta(seconds=1) <= parse_duration(text, variable) <= most:
+        raise BadInput(f"{variable} must be from 1s to {most.total_seconds() / 3600:g}h, not {text!r}", field=variable)
+    return text
 
 
 def _heights(text: str) -> tuple[int, int, int]:

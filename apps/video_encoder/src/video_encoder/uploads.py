@@ -45,7 +45,9 @@ def upload_file(path: Path, video_id: str | None = None) -> Task:
     """Upload a file, add its row, then send its message."""
     video_id = _new_id() if video_id is None else checked_id(video_id)
     job = Job(_key(video_id, path.name), path.name)
-    bucket = Bucket(Settings.of_environment())
+    settings = Settings.of_environment()
+    settings.needed("bucket", "queue_url")  # before the file is uploaded
+    bucket = Bucket(settings)
     try:
         bucket.size(job.key)
     except NoObject:
