@@ -15,7 +15,6 @@ from bench.views import BATCH, PHASES, rows
 from onerow.core.plan import PhasePlan, Plan
 from onerow.engine.control import definitions
 from onerow.engine.queue.queue import Queue
-from onerow.ports import Maintainable
 from onerow.web import dashboard
 
 _RUNS = 50
@@ -62,8 +61,6 @@ def _fill(queue: Queue, total: int) -> None:
     definitions.publish(store, [Plan(name="videos", phases=tuple(PhasePlan(name=name) for name in PHASES))])
     for start in range(0, total, BATCH):
         store.insert(rows(start, total, store))
-    while isinstance(store, Maintainable) and store.maintain():
-        pass
 
 
 @contextmanager

@@ -380,14 +380,6 @@ class Searchable(Protocol):
 
 
 @runtime_checkable
-class Maintainable(Protocol):
-    """Optional for stores: deferred maintenance, which idle workers run."""
-
-    def maintain(self) -> bool:
-        """Run a small part of the maintenance; return whether there is more."""
-
-
-@runtime_checkable
 class Identified(Protocol):
     """Optional for stores: an identity that can be compared without opening the store."""
 

@@ -1,7 +1,11 @@
 """Output of the inspecting commands against golden files, as text and as JSON."""
 
 import json
+import re
+import shlex
 from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
@@ -10,9 +14,11 @@ from rich.cells import cell_len
 from onerow.core.schedule import Cron
 from onerow.engine.control import definitions
 from onerow.engine.control.schedules import PROGRESS
+from onerow.engine.views import views
 from onerow.ports import Note
 from onerow.stores.sqlite import SqliteStore
 from tests.cli.conftest import VIDEOS, Run
+from tests.samples import NOW, SECOND, a_task
 
 Golden = Callable[[str, str], None]
 
@@ -124,3 +130,20 @@ def test_a_schedule_that_fails_shows_why(run: Run, town: str) -> None:
         "✗ schedule daily of videos adds no task: payload needs a topic"
         in run("doctor", "--store", town, code=1).output
     )
+
+
+@pytest.mark.parametrize("query", ["title:tides", "tides"])
+def test_a_text_search_that_runs_out_of_time_says_how_far_it_looked_and_how_to_go_on(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, query: str
+) -> None:
+    monkeypatch.setattr(views, "TEXT_SEARCH_FOR", timedelta(0))
+    store = SqliteStore(tmp_path / "many.db")
+    store.prepare()
+    store.insert([a_task(f"t{n:03d}", title="x" if n else "Tides", created_at=NOW + n * SECOND) for n in range(700)])
+    store.close()
+    found = run("list", query, "--store", store.url)
+    assert "t000" not in found.stdout
+    assert re.search(r"looked at about 500 tasks, back to .*, then time was up", found.output)
+    command = re.search(r"more: onerow (list .*)", found.output)
+    assert command is not None
+    assert "t000" in run(*shlex.split(command[1]), "--store", store.url).stdout

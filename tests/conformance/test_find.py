@@ -345,18 +345,19 @@ def test_a_count_by_text_stops_at_its_time_limit_and_reports_it(store: Store) ->
     assert stopped.count <= 1_200
 
 
-def test_a_search_that_ran_out_of_time_reports_its_position_and_can_continue(store: Store) -> None:
+@pytest.mark.parametrize("where", [Filter(text="tides"), Filter(title_text="tides")], ids=["text", "title"])
+def test_a_search_that_ran_out_of_time_reports_its_position_and_can_continue(store: Store, where: Filter) -> None:
     if not isinstance(store, Searchable):
         return
     now = store.now()
     store.insert([new(store, f"t{n:04d}", created_at=now + n * SECOND) for n in range(1_200)])
     put(store, "needle", title="tides", created_at=now - HOUR)
-    found = store.search(Filter(text="tides"), within=timedelta(0))
+    found = store.search(where, within=timedelta(0))
     assert found.tasks == []
     assert found.looked_back_to == stored(store, f"t{1_200 - found.looked_at:04d}").created_at
     seen = 0
     while found.next is not None:
-        found = store.search(Filter(text="tides"), after=found.next, within=timedelta(0))
+        found = store.search(where, after=found.next, within=timedelta(0))
         seen += 1
     assert [task.task_id for task in found.tasks] == ["needle"]
     assert seen >= 1

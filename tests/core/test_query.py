@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 
 from onerow.core.errors import BadInput, BadQuery, with_fix
-from onerow.core.filters import Filter, narrowed
+from onerow.core.filters import Filter, narrowed, reads_text
 from onerow.core.query import KEYS, Query, parse_query
 from onerow.core.status import FAILED, PROCESSING, WAITING, Status
 from tests.samples import NOW, texts
@@ -205,3 +205,20 @@ def test_an_invalid_filter_is_refused_with_a_hint(fields: dict[str, Any], hint: 
     with pytest.raises(BadInput) as refused:
         Filter(**fields)
     assert hint in with_fix(refused.value)
+
+
+@pytest.mark.parametrize(
+    "query, expected",
+    [
+        ("tides", True),
+        ("title:tides status:failed", True),
+        ('error:"timed out"', True),
+        ("payload.topic:tides", True),
+        ("status:failed or title:tides", True),
+        ("-title:tides", True),
+        ("status:failed user:u1 error:network age:>1h", False),
+        ("id:t1 or not phase:video", False),
+    ],
+)
+def test_a_query_reads_text_if_a_text_or_payload_is_in_any_part_of_it(query: str, expected: bool) -> None:
+    assert reads_text(parse_query(query, NOW).where) == expected

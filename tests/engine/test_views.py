@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,7 @@ from onerow.engine.control.definitions import WORKER
 from onerow.engine.control.stats import STATS, note_name
 from onerow.engine.queue.queue import Queue
 from onerow.engine.views import Views
-from onerow.ports import Claim, Note, PhaseClaim, Searchable, Store
+from onerow.ports import Claim, Note, PhaseClaim, Search, Searchable, Store
 from onerow.stores.memory import MemoryStore
 from onerow.stores.sqlite import SqliteStore
 from tests.samples import BROKEN, HOPELESS, NOW, SECOND, a_task, claimed
@@ -114,6 +115,27 @@ def test_tasks_are_found_by_query(queue: Queue) -> None:
     assert page.next is not None
     rest = views.find("phase:script", limit=100, after=page.next)
     assert len({row.task_id for row in [*page.tasks, *rest.tasks]}) == 8
+
+
+def test_a_search_for_a_text_may_take_a_second_and_any_other_60_ms(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = SqliteStore(tmp_path / "v.db")
+    asked: list[timedelta] = []
+    search = store.search
+
+    def record(*given: Any, **options: Any) -> Search:
+        asked.append(options["within"])
+        return search(*given, **options)
+
+    monkeypatch.setattr(store, "search", record)
+    views = Views(Queue(store))
+    for query in ("title:tides", "tides", "status:failed or payload.topic:tides", "status:failed", ""):
+        views.find(query)
+    views.table("title:tides", ["title"])
+    views.find("title:tides", within=SECOND / 2)
+    assert [each.total_seconds() for each in asked] == [1, 1, 1, 0.06, 0.06, 1, 0.5]
+    store.close()
 
 
 def test_failures_are_grouped_by_cause(queue: Queue) -> None:

@@ -47,8 +47,8 @@ def reference_page() -> str:
     ]
     lines += ["| key | meaning |", "| --- | --- |", *(f"| `{key}:` | {text} |" for key, text in KEYS.items()), ""]
     lines += [
-        "A search in payloads or for free text starts at the newest task and stops after 80 ms. It prints how far it "
-        "searched and the command for the next page.",
+        "A search in titles, errors or payloads, or for free text, starts at the newest task and stops after a second. "
+        "It prints how far it searched and the command for the next page.",
         "",
         "## Exit codes",
         "",

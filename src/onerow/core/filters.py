@@ -176,6 +176,13 @@ def is_selective(where: Filter) -> bool:
     return any(value is not None for value in named)
 
 
+def reads_text(where: Filter) -> bool:
+    """Whether tasks must be read to find the matches: by a text, or by a value of the payload."""
+    texts = (where.text, where.title_text, where.error_text)
+    groups = (*where.all_of, *where.any_of, *where.none_of)
+    return bool(where.payload) or any(text is not None for text in texts) or any(map(reads_text, groups))
+
+
 def matches(row: Task, where: Filter) -> bool:
     """Whether the row meets every condition that the filter sets."""
     return (where.hidden or row.purged_at is None) and _meets(row, where)

@@ -3,6 +3,7 @@
 import os
 import shlex
 import sys
+from datetime import timedelta
 
 import click
 
@@ -40,7 +41,8 @@ def command(
         return
     views = Views(session.queue)
     if asked:
-        views.find(asked, limit=1)  # raises for a query that cannot be parsed before the screen is taken
+        # Raises for a query that cannot be parsed before the screen is taken.
+        views.find(asked, limit=1, within=timedelta(0))
     try:
         from onerow.tui.app import THEMES, Monitor
     except ModuleNotFoundError as error:

@@ -163,6 +163,7 @@ def test_rescue_purge_and_pages_use_an_index_at_any_table_size(
         (Filter(statuses=frozenset({WAITING}), parked=True, awaiting="children"), "due", 0),
         (Filter(held_until_before=now, hidden=True), "oldest", 0),
         (Filter(parked=True, due_before=now), "due", 0),
+        (Filter(statuses=frozenset({WAITING}), parked=False, pipeline="unknown"), "newest", 0),
         (Filter(), "newest", 500),
         (Filter(), "oldest", 500),
         (Filter(parent_id="unknown"), "oldest", 0),

@@ -66,9 +66,8 @@ def test_a_row_with_text_that_is_not_utf8_is_quarantined_and_the_others_run(stor
         lambda store: store.find(Filter(text="nothing")),
         lambda store: store.search(Filter(title_text="nothing"), within=MINUTE),
         lambda store: store.due("videos", "script", store.now(), 100),
-        lambda store: store.maintain(),
     ],
-    ids=["fetch", "find", "search", "due", "maintain"],
+    ids=["fetch", "find", "search", "due"],
 )
 def test_each_operation_finds_such_a_row_by_itself(store: SqliteStore, operation: Callable[[SqliteStore], Any]) -> None:
     put(store, "bad")

@@ -104,8 +104,6 @@ def test_no_page_reads_the_whole_table_of_sqlite(sqlite_url: str) -> None:
     queue = Queue(store)
     ids = fill(queue)
     crowd(queue)
-    while store.maintain():
-        pass
     app = dashboard(queue)
     browser = Browser(app)
     with sqlite3.connect(sqlite_url.removeprefix("sqlite:///")) as connection:

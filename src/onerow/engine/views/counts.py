@@ -10,7 +10,7 @@ from time import monotonic
 import msgspec
 
 from onerow.core.errors import OnerowError, StoreError
-from onerow.core.filters import Filter
+from onerow.core.filters import Filter, reads_text
 from onerow.core.status import ENDS, OPEN, WAITING, Status
 from onerow.ports import Note, Searchable, Store, StoreCounts, TaskCount
 
@@ -109,8 +109,7 @@ class Matching(msgspec.Struct, frozen=True):
 
 def count_matching(store: Store, where: Filter, within: timedelta) -> Matching:
     """Count matching tasks; if a match requires reading each task, stop after `within`."""
-    by_reading = where.text is not None or where.title_text is not None or where.error_text is not None or where.payload
-    if not by_reading or not isinstance(store, Searchable):
+    if not reads_text(where) or not isinstance(store, Searchable):
         return Matching(store.count(where))
     until = monotonic() + within.total_seconds()
     counts: Counter[tuple[str, str, Status, bool]] = Counter()

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from onerow.core.corruption import shown
 from onerow.core.errors import BadInput, UnknownName
-from onerow.core.filters import Filter, Order
+from onerow.core.filters import Filter, Order, reads_text
 from onerow.core.json_schema import Problem
 from onerow.core.labels import Labels, check_column
 from onerow.core.messages import ORIGIN
@@ -47,6 +47,7 @@ from onerow.ports import Administrable, Finding, Search, Searchable, Sized, Stor
 from onerow.sql_ports import PostgresDatabase
 
 SEARCH_FOR = timedelta(milliseconds=60)
+TEXT_SEARCH_FOR = timedelta(seconds=1)
 COUNT_FOR = timedelta(seconds=2)
 RECENT = timedelta(minutes=5)
 _QUICK_SEARCH = timedelta(milliseconds=10)
@@ -159,11 +160,12 @@ class Views:
         return check_value(plan, value, by_code)
 
     def find(
-        self, query: str | Filter = "", *, limit: int = 50, after: str | None = None, within: timedelta = SEARCH_FOR
+        self, query: str | Filter = "", *, limit: int = 50, after: str | None = None, within: timedelta | None = None
     ) -> TaskPage:
         """Return a page of tasks, in the query's order, else newest first.
 
-        Newest first is by completed_at if only ended tasks match, else by created_at.
+        Newest first is by completed_at if only ended tasks match, else by created_at. The search stops after `within`,
+        by default a second for a text or a value of the payload, else 60 ms.
         """
         found = self._search(query, limit, after, within)
         return self._page(found)
@@ -175,7 +177,7 @@ class Views:
         *,
         limit: int = 50,
         after: str | None = None,
-        within: timedelta = SEARCH_FOR,
+        within: timedelta | None = None,
     ) -> TaskTable:
         """Return a page of tasks like `find`, with the values of columns such as 'title' or 'payload.url', masked."""
         names = [check_column(column) for column in columns]
@@ -187,12 +189,14 @@ class Views:
     def _page(self, found: Search) -> TaskPage:
         return TaskPage(self._rows(found.tasks), found.next, found.looked_back_to, found.looked_at)
 
-    def _search(self, query: str | Filter, limit: int, after: str | None, within: timedelta) -> Search:
+    def _search(self, query: str | Filter, limit: int, after: str | None, within: timedelta | None) -> Search:
         asked = query_of(self._queue, query)
         where, store = asked.where, self._store
         latest = bool(where.statuses) and where.statuses <= ENDS
         order: Order = asked.order or ("latest" if latest else "newest")
         if isinstance(store, Searchable):
+            if within is None:
+                within = TEXT_SEARCH_FOR if reads_text(where) else SEARCH_FOR
             return store.search(where, limit=limit, order=order, after=after, within=within)
         page = store.find(where, limit=limit, order=order, after=after)
         return Search(page.tasks, page.next)

@@ -23,11 +23,10 @@ from onerow.engine.worker.roles.heartbeat import DeadlineWatcher, Heartbeat
 from onerow.engine.worker.roles.log_writer import LogWriter
 from onerow.engine.worker.roles.scheduler import Scheduler
 from onerow.engine.worker.roles.stats_recorder import StatsRecorder
-from onerow.engine.worker.roles.sweeps import MaintenanceRunner, Purger, Rescuer, WaitPhaseSweeper
+from onerow.engine.worker.roles.sweeps import Purger, Rescuer, WaitPhaseSweeper
 from onerow.engine.worker.roles.webhook_sender import WebhookSender
 from onerow.engine.worker.threads import Outage, Role, RoleThread
 from onerow.identity import Identity
-from onerow.ports import Maintainable
 
 LAST_CALLS = 2.0
 """Seconds that hooks and alert receivers get for the last events of a stopping worker."""
@@ -75,10 +74,8 @@ class Background:
             self.children,
             Scheduler(queue, plans),
             self.stats,
+            Purger(RetentionSweeper(queue).delete_some),
         ]
-        if isinstance(store, Maintainable):
-            sweeps.append(MaintenanceRunner(store))
-        sweeps.append(Purger(RetentionSweeper(queue).delete_some))
         wait = _WAIT_UNTIL_IDLE if until_idle else WAIT
         self.receptions = [Reception(queue, inbox, identity.name, wait) for inbox in queue.inboxes]
         self.receivers = [receiver for reception in self.receptions for receiver in reception.receivers]

@@ -51,6 +51,8 @@ def _for_indexes(where: Filter) -> list[str]:
         terms.append("user_id <> ''")
     if where.lease_ended_before is not None:
         terms.append("leased_by IS NOT NULL")
+    if where.statuses == {Status.WAITING} and where.parked is False:
+        terms.append("awaiting IS NULL")
     if where.statuses and where.statuses <= ENDS:
         terms.append("completed_at IS NOT NULL")
     return terms

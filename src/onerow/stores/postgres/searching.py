@@ -6,7 +6,7 @@ from operator import itemgetter
 from typing import Any
 
 from onerow.core.corruption import decoded
-from onerow.core.filters import SORTING, Filter, Order, Position, is_selective
+from onerow.core.filters import SORTING, Filter, Order, Position, is_selective, reads_text
 from onerow.core.status import Status
 from onerow.core.task import Task
 from onerow.ports import LeaseRecord, Page, Search
@@ -52,7 +52,7 @@ def search(
     within: timedelta,
 ) -> Search:
     """See ports.Searchable.search."""
-    processing_or_parked = where.statuses == {Status.PROCESSING} or bool(where.parked)
+    processing_or_parked = where.statuses == {Status.PROCESSING} or (bool(where.parked) and not reads_text(where))
     direct = order == "due" or processing_or_parked or is_selective(where) or _is_ordered(where, order)
     if direct or _has_few_open(connection, table, where):
         page = find(connection, table, where, limit, order, after)
@@ -78,10 +78,12 @@ def _has_few_open(connection: Connection, table: str, where: Filter) -> bool:
     if where.statuses != {Status.WAITING}:
         return False
     sql = f"SELECT count(*) FROM (SELECT FROM {table} WHERE {{}} LIMIT {_FEW}) AS few"
+    conditions = {False: "status = 'waiting' AND awaiting IS NULL", True: "awaiting IS NOT NULL"}
     with read_transaction(connection):
         counted = [
-            connection.execute(sql.format(condition))
-            for condition in ("status = 'waiting' AND awaiting IS NULL", "awaiting IS NOT NULL")
+            connection.execute(sql.format(conditions[parked]))
+            for parked in conditions
+            if where.parked in (None, parked)
         ]
     return all(row[0] < _FEW for cursor in counted for row in cursor.fetchall())
 

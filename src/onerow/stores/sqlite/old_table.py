@@ -343,6 +343,5 @@ class SqliteOldTable:
 
     def _drop_everything(self, connection: sqlite3.Connection) -> None:
         """Drop onerow's tables, which this adoption created."""
-        connection.execute("DROP TABLE IF EXISTS onerow_title")
         for name in (self._tasks, *_TABLES):
             connection.execute(f"DROP TABLE IF EXISTS {quoted(name)}")

@@ -2,6 +2,7 @@
 
 import sqlite3
 from collections.abc import Iterator
+from contextlib import closing, suppress
 
 from onerow.core.errors import SchemaMissing, StoreError
 from onerow.stores.shared.schema_version import check_code, check_version
@@ -18,7 +19,10 @@ def migrate(connections: Connections) -> None:
     """Migrate the file to SCHEMA; if several processes call it at once, one of them does the work."""
     with connections.read() as connection:
         version, min_code = versions(connection)
+        has_title_index = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'onerow_title'").fetchone()
     check_code(SCHEMA, version, min_code)
+    if has_title_index:
+        _drop_title_index(connections)
     if version >= SCHEMA:
         return
     with connections.write() as connection:
@@ -31,6 +35,18 @@ def migrate(connections: Connections) -> None:
         record_version(connection)
     # A connection that was opened before plans its next statement by the old schema, and INDEXED BY then raises an error.
     connections.close()
+
+
+def _drop_title_index(connections: Connections) -> None:
+    """Drop the index of titles that earlier versions filled, and its position, so that their code starts a new one.
+
+    Waits for no lock: if the file is in use, or this SQLite has no FTS5, a later process drops it.
+    """
+    with suppress(sqlite3.Error), closing(sqlite3.connect(connections.path, timeout=0)) as connection:
+        connection.executescript(
+            "BEGIN IMMEDIATE; DROP TABLE onerow_title; "
+            "DELETE FROM onerow_meta WHERE key IN ('titled', 'titled_row'); COMMIT"
+        )
 
 
 def statements(version: int) -> Iterator[str]:

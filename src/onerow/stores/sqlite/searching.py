@@ -6,10 +6,8 @@ from functools import partial
 from operator import itemgetter
 from typing import Any
 
-import msgspec
-
 from onerow.core.corruption import UnreadableRows, decoded
-from onerow.core.filters import SORTING, Filter, Order, Position
+from onerow.core.filters import SORTING, Filter, Order, Position, reads_text
 from onerow.core.status import Status
 from onerow.core.task import Task
 from onerow.core.times import read, spell
@@ -17,11 +15,9 @@ from onerow.ports import LeaseRecord, Page, Search
 from onerow.stores.shared import paging
 from onerow.stores.shared.paging import find_page
 from onerow.stores.shared.task_rows import lease_reader
-from onerow.stores.sqlite import title_index
 from onerow.stores.sqlite.filters import index_for, where_sql
 from onerow.stores.sqlite.rows import COLUMNS, ID, task_of
 
-_encode = msgspec.json.Encoder().encode
 _lease_of = lease_reader(time=read)
 _FEW = 5_000
 # Indexes in the order of the results, so that a search can stop and resume.
@@ -55,16 +51,12 @@ def search(
 ) -> Search:
     """See ports.Searchable.search."""
     index = index_for(where, order)
-    if where.title_text is not None and index in _SCANNED:
-        numbers = title_index.candidates(connection, where.title_text.casefold())
-        if numbers is not None:
-            page = find_page(partial(_page, connection, where, order, "", numbers=numbers), limit, order, after)
-            return Search(page.tasks, page.next)
-    by_age = order in ("newest", "oldest")
-    if index == "task_erred" and by_age and not _has_few(connection, "error_class IS NOT NULL"):
-        index = "task_user" if where.user_id else "task_created"  # sorting all of them would exceed the time limit
-    elif index == "task_erred" and by_age:
-        index = ""
+    if order in ("newest", "oldest"):
+        by_age = "task_user" if where.user_id else "task_created"
+        if index == "task_erred":  # sorting many of them would exceed the time limit
+            index = "" if _has_few(connection, "error_class IS NOT NULL") else by_age
+        elif index in ("task_ready", "task_parked") and where.awaiting is None and reads_text(where):
+            index = by_age  # likewise for reading many of them
     if order == "due" or index not in _SCANNED or _has_few_open(connection, where):
         page = find(connection, where, limit, order, after)
         return Search(page.tasks, page.next)
@@ -82,9 +74,8 @@ def _has_few_open(connection: sqlite3.Connection, where: Filter) -> bool:
     """Whether the filter selects waiting tasks only, and few enough to sort instead of scanning all rows."""
     if {status.value for status in where.statuses} != {"waiting"}:
         return False
-    return _has_few(connection, "status = 'waiting' AND awaiting IS NULL") and _has_few(
-        connection, "awaiting IS NOT NULL"
-    )
+    conditions = {False: "status = 'waiting' AND awaiting IS NULL", True: "awaiting IS NOT NULL"}
+    return all(_has_few(connection, conditions[parked]) for parked in conditions if where.parked in (None, parked))
 
 
 def _has_few(connection: sqlite3.Connection, condition: str) -> bool:
@@ -101,7 +92,6 @@ def _page(
     limit: int,
     after: Position | None,
     until: Position | None,
-    numbers: list[int] | None = None,
 ) -> list[Task]:
     condition, given = where_sql(where)
     column, descending = SORTING[order]
@@ -114,10 +104,6 @@ def _page(
             condition += f" AND ({column}, task_id) {comparison} (?, ?)"
             given += [spell(position[0]), position[1]]
     source = f"task_queue INDEXED BY {index}" if index else "task_queue"
-    if numbers is not None:
-        source = "(SELECT value AS chosen FROM json_each(?)) CROSS JOIN task_queue"
-        condition = f"task_queue.rowid = chosen AND {condition}"
-        given.insert(0, _encode(numbers).decode())
     rows = connection.execute(
         f"SELECT {COLUMNS} FROM {source} WHERE {condition} ORDER BY {column} {direction}, task_id {direction} LIMIT ?",
         (*given, limit),

@@ -50,7 +50,6 @@ from onerow.stores.sqlite import (
     schema,
     searching,
     task_log,
-    title_index,
 )
 from onerow.stores.sqlite.bulk_write import batches, insert_one_sql, insert_sql
 from onerow.stores.sqlite.caller_transaction import callers_cursor
@@ -255,9 +254,6 @@ class SqliteStore(Tables):
     ) -> Search:
         return self._reading(lambda connection: searching.search(connection, where, limit, order, after, within))
 
-    def maintain(self) -> bool:
-        return self._without_unreadable(lambda: title_index.maintain(self._connections))
-
     def identity(self) -> object:
         """Return device and inode of the file: equal for every path to it, including links."""
         try:
@@ -273,10 +269,8 @@ class SqliteStore(Tables):
         return maintenance.sizes(self._connections)
 
     def repair(self) -> None:
-        """Recompute the counters of ended tasks, and index every title."""
+        """Recompute the counters of ended tasks."""
         maintenance.repair(self._connections)
-        while self.maintain():
-            pass
 
     def migration(self) -> Migration:
         return maintenance.migration(self._connections)
@@ -293,7 +287,6 @@ class SqliteStore(Tables):
             ids = {task_id for (task_id,) in gone}
             task_log.remove(connection, sorted(ids))
             counts.write(connection, counts.of_removed(task for task in tasks if task.task_id in ids))
-            title_index.note_removed(connection)
         return len(gone)
 
     def remove_log(self, task_ids: Sequence[str]) -> None:

@@ -100,7 +100,7 @@ class _BatchUpdate:
 
 
 class _BatchDelete:
-    """Moves that delete their rows, by one statement. The index of titles finds by itself that rows are gone."""
+    """Moves that delete their rows, by one statement."""
 
     def __init__(self, indexes: Sequence[int], moves: Sequence[Move]) -> None:
         self.indexes = indexes

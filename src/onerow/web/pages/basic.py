@@ -1,6 +1,7 @@
 """All routes of the pages, the log-in page and the error page."""
 
 from collections.abc import Iterator
+from datetime import timedelta
 from itertools import chain
 from typing import Any
 from urllib.parse import urlencode
@@ -110,7 +111,8 @@ def _export(call: Call) -> Response:
     ask, form = _ask(call), call.request.query_params.get("format", "csv")
     if form not in ("csv", "json"):
         raise Refused(Problem(422, "bad input", "the format is csv or json"))
-    ask.views.find(ask.get("q"), limit=1)  # a mistake in the query is shown before the download begins
+    # A mistake in the query is shown before the download begins.
+    ask.views.find(ask.get("q"), limit=1, within=timedelta(0))
     kind = "text/csv; charset=utf-8" if form == "csv" else "application/x-ndjson"
     name = f"tasks.{'csv' if form == 'csv' else 'jsonl'}"
     headers = {"Content-Disposition": f'attachment; filename="{name}"'}

@@ -17,12 +17,11 @@ from onerow.engine.queue.compare_and_swap import apply, pages, written
 from onerow.engine.queue.lease_watch import LeaseWatch
 from onerow.engine.queue.rescue import rescue, rescue_ended
 from onerow.identity import Identity
-from onerow.ports import Maintainable, Move, Store
+from onerow.ports import Move, Store
 
 FEW_PHASES = 50
 """With at most this many phases, a claim or a sweep names all of them; with more it first asks which have due tasks."""
 _PAGE = 500
-_MAINTAIN_EVERY = 5.0
 
 
 class WaitPhaseSweeper:
@@ -175,18 +174,3 @@ class Purger:
     def tick(self, now: datetime) -> float:
         """Do one round; return the seconds until the next."""
         return 0.5 if self._purge() else 60.0
-
-
-class MaintenanceRunner:
-    """Run the store's maintenance in small steps, so that it delays no other call."""
-
-    def __init__(self, store: Maintainable) -> None:
-        self._store = store
-        self._started = False
-
-    def tick(self, now: datetime) -> float:
-        """Do one round; return the seconds until the next."""
-        if not self._started:  # a worker that starts has more urgent work
-            self._started = True
-            return _MAINTAIN_EVERY
-        return 0.2 if self._store.maintain() else _MAINTAIN_EVERY
