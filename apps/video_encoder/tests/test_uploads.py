@@ -48,6 +48,11 @@ def test_a_ladder_that_can_not_be_played_is_never_ready(queue: Queue, aws: Cloud
     ladder = msgspec.convert(queue.get("v1").results["encode"], Ladder)
     bucket = Bucket(Settings.of_environment())
     assert check_ladder(ladder, bucket, tmp_path) == 3
+    poster = aws.s3.get_object(Bucket="videos", Key="hls/v1/poster.jpg")["Body"].read()
+    aws.s3.put_object(Bucket="videos", Key="hls/v1/poster.jpg", Body=b"\0" * len(poster))
+    with pytest.raises(Permanent, match=r"poster\.jpg"):
+        check_ladder(ladder, bucket, tmp_path)
+    aws.s3.put_object(Bucket="videos", Key="hls/v1/poster.jpg", Body=poster)
     size = ladder.sizes["60p/00000.m4s"]
     aws.s3.put_object(Bucket="videos", Key="hls/v1/60p/00000.m4s", Body=b"\0" * size)
     with pytest.raises(Permanent, match=r"60p/00000\.m4s"):
