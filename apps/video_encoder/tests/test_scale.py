@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from apps.video_encoder.tests.kit import Cloud, open_group
-from onerow import Queue
+from onerow import Pipeline, Queue
 from onerow.core.scaling import ScaleSettings, ScaleState, Signal, decide
 from video_encoder import VideoRepository, videos
 from video_encoder.pipeline import Job
@@ -121,6 +121,19 @@ def test_desired_is_what_runs_and_what_the_backlog_needs(
         result = lambda_handler({}, None)["video_scale_result"]
     assert (result["video_visible"], result["video_inflight"]) == (2 + 1, 1)
     assert (result["video_backlog_add"], result["video_desired_raw"]) == (2, 1 + 2)  # 3 of 2 slots each, rounded up
+
+
+def test_rows_of_other_pipelines_in_the_same_database_need_no_encoder(queue: Queue, group: Any) -> None:
+    other = Pipeline("letters")
+    other.phase(name="send")(_send)
+    letters = Queue(queue.url)
+    letters.publish(other)
+    letters.add_many(other, [{}] * 5)
+    letters.close()
+    assert lambda_handler({}, None)["video_scale_result"]["video_backlog_add"] == 0
+
+
+def _send() -> None: ...
 
 
 @pytest.mark.contract("With VIDEO_SCALE_VISIBLE_ONLY=1 desired = backlog_add + warm_pool.")

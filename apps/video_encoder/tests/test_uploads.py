@@ -6,6 +6,7 @@ import subprocess
 import sys
 import urllib.request
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -15,7 +16,16 @@ from click.testing import CliRunner, Result
 from apps.video_encoder.tests.kit import Cloud, reading, work
 from onerow import BadInput, Permanent, Queue
 from onerow.inboxes import Addition, AddTasks, BadMessage, Message
-from video_encoder import VideoRepository, VideoStatus, create_upload, find_video, list_videos, upload_file, uploaded
+from video_encoder import (
+    VideoRepository,
+    VideoStatus,
+    create_upload,
+    find_video,
+    list_videos,
+    pipeline,
+    upload_file,
+    uploaded,
+)
 from video_encoder.bucket import Bucket
 from video_encoder.checking import check_ladder
 from video_encoder.cli import main
@@ -38,6 +48,11 @@ def test_a_ladder_that_can_not_be_played_is_never_ready(queue: Queue, aws: Cloud
     ladder = msgspec.convert(queue.get("v1").results["encode"], Ladder)
     bucket = Bucket(Settings.of_environment())
     assert check_ladder(ladder, bucket, tmp_path) == 3
+    poster = aws.s3.get_object(Bucket="videos", Key="hls/v1/poster.jpg")["Body"].read()
+    aws.s3.put_object(Bucket="videos", Key="hls/v1/poster.jpg", Body=b"\0" * len(poster))
+    with pytest.raises(Permanent, match=r"poster\.jpg"):
+        check_ladder(ladder, bucket, tmp_path)
+    aws.s3.put_object(Bucket="videos", Key="hls/v1/poster.jpg", Body=poster)
     size = ladder.sizes["60p/00000.m4s"]
     aws.s3.put_object(Bucket="videos", Key="hls/v1/60p/00000.m4s", Body=b"\0" * size)
     with pytest.raises(Permanent, match=r"60p/00000\.m4s"):
@@ -160,12 +175,34 @@ def test_an_encode_reports_its_progress_in_seconds_of_the_video(clip: Path, tmp_
     assert round(reported[-1]) == round(media.seconds)
 
 
+@pytest.mark.contract(
+    "A real ffmpeg encode to HLS: master playlist, three renditions, thumbnails, poster, with progress."
+)
+def test_the_task_of_a_video_has_that_progress(queue: Queue, aws: Cloud, clip: Path) -> None:
+    seen: list[tuple[float, float, str]] = []
+    ctx: Any = SimpleNamespace(
+        task_id="v1", log=lambda text: None, check=lambda: None, track=lambda names, note: names,
+        progress=lambda done, total, note: seen.append((done, total, note)),
+    )  # fmt: skip
+    pipeline.encode(pipeline.Job(aws.put_raw("v1", clip), clip.name), ctx)
+    assert seen[-1] == (2.0, 2.0, "seconds")
+
+
 def test_a_ladder_has_three_sizes_and_is_never_larger_than_its_source() -> None:
     heights = (720, 480, 240)
     wide, tall, small = (Media(*size, 1.0, "h264", "") for size in ((1920, 1080), (1080, 1920), (160, 90)))
     assert [(step.width, step.height) for step in renditions(wide, heights)] == [(1280, 720), (854, 480), (426, 240)]
     assert [(step.width, step.height) for step in renditions(tall, heights)] == [(720, 1280), (480, 854), (240, 426)]
     assert [step.name for step in renditions(small, heights)] == ["90p", "60p", "30p"]
+
+
+def test_an_upload_that_is_too_large_is_refused(queue: Queue, aws: Cloud, clip: Path) -> None:
+    upload_file(clip, "v1")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ENCODER_MAX_SIZE", "1KB")
+        work(queue)
+    assert find_video("v1").status is VideoStatus.FAILED
+    assert "ENCODER_MAX_SIZE allows 1,000" in (find_video("v1").error or "")
 
 
 def test_a_playlist_is_no_upload(tmp_path: Path) -> None:
@@ -184,7 +221,7 @@ def test_a_folder_of_a_living_attempt_is_kept_and_that_of_a_dead_one_removed(tmp
 
 
 WRONG = {
-    "ENCODER_MODE": "slow", "ENCODER_HEIGHTS": "240,480,720", "ENCODER_MAX_SIZE": "big", "ENCODER_S3_ENDPOINT": "r2",
+    "ENCODER_MODE": "slow", "ENCODER_HEIGHTS": "240,480,720", "ENCODER_MAX_SIZE": "big", "ENCODER_S3_ENDPOINT": "r2", "ENCODER_QUEUE_URL": "videos",
     "ENCODER_TIMEOUT": "long", "ENCODER_LEASE": "1ms", "ENCODER_VISIBILITY": "24h", "ENCODER_RETRY_WAIT": "-1s",
 }  # fmt: skip
 

@@ -7,7 +7,7 @@ from onerow import Permanent
 from video_encoder.bucket import Bucket
 from video_encoder.ladder import FALLBACK, MASTER, POSTER, THUMBNAILS, Ladder, Rendition, join
 from video_encoder.probing import Media, probe
-from video_encoder.programs import ProgramFailed, ffprobe
+from video_encoder.programs import ProgramFailed
 
 
 def check_ladder(ladder: Ladder, bucket: Bucket, folder: Path) -> int:
@@ -45,7 +45,7 @@ def check_ladder(ladder: Ladder, bucket: Bucket, folder: Path) -> int:
     _compare(ladder, FALLBACK, fallback.seconds)
     for name in (POSTER, THUMBNAILS):
         try:
-            ffprobe(["-show_streams", fetch(name)])
+            probe(fetch(name))  # ffprobe alone accepts a .jpg of zeros
         except ProgramFailed as error:
             raise _bad(ladder, f"{name}: {error}") from None
     return count

@@ -37,6 +37,8 @@ def _plainly(function: Callable[..., Any]) -> Callable[..., Any]:
             raise click.ClickException(f"{error}{f'; {fix}' if fix and fix not in str(error) else ''}") from None
         except (Boto3Error, BotoCoreError, ClientError) as error:
             raise click.ClickException(f"the bucket or the queue: {error}") from None
+        except BrokenPipeError:  # of `encoder list | head`
+            raise
         except OSError as error:  # a folder, a port
             raise click.ClickException(str(error)) from None
 

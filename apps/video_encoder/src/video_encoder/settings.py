@@ -44,10 +44,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         return cls(
             store=_store(env.get("ENCODER_STORE") or "sqlite:///encoder.db"),
             bucket=env.get("ENCODER_BUCKET") or "",
-            s3_endpoint=_endpoint(env.get("ENCODER_S3_ENDPOINT") or None),
+            s3_endpoint=_url(env, "ENCODER_S3_ENDPOINT", "https://ID.r2.cloudflarestorage.com") or None,
             s3_key_id=env.get("ENCODER_S3_KEY_ID") or None,
             s3_secret=env.get("ENCODER_S3_SECRET") or None,
-            queue_url=env.get("ENCODER_QUEUE_URL") or "",
+            queue_url=_url(env, "ENCODER_QUEUE_URL", "https://sqs.eu-central-1.amazonaws.com/123456789012/videos"),
             mode="classic" if mode == "classic" else "fast",
             visibility=_duration(env, "ENCODER_VISIBILITY", "60s", timedelta(hours=12)),
             heights=_heights(env.get("ENCODER_HEIGHTS") or _HEIGHTS),
@@ -72,12 +72,10 @@ def _store(url: str) -> str:
     return url if path == url or path.startswith("/") else f"sqlite:///{quote(str(Path.cwd()))}/{path}"
 
 
-def _endpoint(url: str | None) -> str | None:
-    if url is not None and not url.startswith(("http://", "https://")):
-        raise BadInput(
-            f"ENCODER_S3_ENDPOINT must be a URL like https://ID.r2.cloudflarestorage.com, not {url!r}",
-            field="ENCODER_S3_ENDPOINT",
-        )
+def _url(env: Mapping[str, str], variable: str, example: str) -> str:
+    url = env.get(variable) or ""
+    if url and not url.startswith(("http://", "https://")):
+        raise BadInput(f"{variable} must be a URL like {example}, not {url!r}", field=variable)
     return url
 
 
