@@ -3,11 +3,12 @@
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from apps.video_encoder.tests.kit import Cloud, Reader, encoded_once, reading, work
-from onerow import Queue
+from onerow import Pipeline, Queue
 from tests.inboxes.sqs_shim import SqsShim
 from video_encoder import VideoRepository, find_video, list_videos, open_queue, upload_file, videos
 from video_encoder.ladder import Ladder
@@ -141,6 +142,32 @@ def test_a_message_for_a_video_whose_raw_object_is_still_to_be_deleted_finds_it_
         reader.receive()
         assert reader.results() == {"ok": 1}
     assert "VIDEO_ALREADY_READY_SKIP: video v1" in caplog.text
+
+
+def test_classic_mode_gives_back_the_message_of_a_video_whose_raw_object_another_worker_deletes(
+    queue: Queue, aws: Cloud
+) -> None:
+    add(queue)
+    for phase, result in {"encode": Ladder("hls/v1/", [], 2.0, True, {}), "check": 3}.items():
+        queue.claim(videos, phase)[0].complete(result)
+    aws.send({"video_id": "v1"})
+    with queue.claim(videos, "delete_raw"), reading(queue, "classic") as reader:
+        reader.receive()
+        assert reader.results() == {"lock_fail": 1}
+    assert aws.counts() == (0, 1)
+
+
+def test_tasks_of_other_pipelines_have_no_result(queue: Queue) -> None:
+    other = Pipeline("thumbnails")
+
+    @other.phase
+    def draw(job: Any) -> None: ...
+
+    queue.publish(other)
+    results = Results(queue, "fast")
+    queue.add(other, 1)
+    queue.claim(other)[0].complete()
+    assert results.counts == {}
 
 
 # ── what becomes of the message ──
