@@ -15,6 +15,7 @@ from onerow import Addition, BadInput, MessageHandled, Permanent, Pipeline, Queu
 from onerow.cli.main import main
 from onerow.core.errors import InboxUnavailable, StoreUnavailable
 from onerow.core.messages import AddTasks, Message, derived_id
+from onerow.engine.events.log import describe
 from onerow.engine.receiving.receiver import Receiver
 from onerow.engine.receiving.reception import Reception
 from onerow.engine.views import Views
@@ -328,6 +329,8 @@ def test_a_failed_task_s_message_returns_later_each_time_and_is_set_aside_in_the
     follower.take(Message("m", "{}", deliveries=3, receipt="r"), [task])
     assert sqs.shim.made("ChangeMessageVisibilityBatch")[-1]["Entries"][0]["VisibilityTimeout"] == 120
     follower.take(Message("m", '"again"', deliveries=10, receipt="r"), [task])
+    line = f"inbox {events[1].inbox}: message m not acknowledged: task {task.task_id} is failed"
+    assert describe(events[1]) == (logging.DEBUG, line)  # set aside, not delivered again
     assert endings(events) == [("failed", False, False)] * 2
     assert "no such file" in sqs.rejected()['"again"']
 

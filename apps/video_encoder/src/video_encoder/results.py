@@ -3,7 +3,7 @@
     result                  the message's video
     ok                      was encoded, or was READY when the message came
     skip:cancel             was cancelled
-    skip:claim              fast mode: is another worker's, or has failed before
+    skip:claim              fast mode: was leased before the message came, or has failed before
     failed                  has failed
     skip:mark_processing    classic mode: does not wait for a worker
     lock_fail               classic mode: is another worker's, whose lease is live

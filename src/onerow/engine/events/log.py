@@ -78,7 +78,7 @@ def describe(event: e.Event) -> tuple[int, str] | None:
         case e.RoleFailed(role=role, error=error):
             return logging.ERROR, f"{role} failed, retrying: {error}"
         case e.MessageHandled(inbox=inbox, message_id=message_id, tasks=tasks, acknowledged=acknowledged):
-            ending = "acknowledged" if acknowledged else "is delivered again later"
+            ending = "acknowledged" if acknowledged else "not acknowledged"
             states = ", ".join(f"{_name(task)} is {task.status}" for task in tasks)
             return logging.DEBUG, f"inbox {inbox}: message {message_id} {ending}{states and f': {states}'}"
         case e.MessageRejected(inbox=inbox, message_id=message_id, reason=reason):
