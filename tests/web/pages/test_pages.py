@@ -20,6 +20,7 @@ from onerow.engine.views import counts
 from onerow.engine.worker.worker import is_dismissed
 from onerow.ports import Store, StoreCounts
 from onerow.web import Access, dashboard
+from onerow.web.pages import screens
 from tests.engine.kit import until, working
 from tests.web.pages.kit import BAD, PAGES, TABS, Browser, fill, mails
 
@@ -438,3 +439,35 @@ def test_a_form_has_a_field_for_each_field_of_the_payload(browser: Browser, queu
     again = browser.get(f"new?like={task.task_id}").text
     assert 'name="p.name" value="kim"' in again
     assert 'name="payload"' in browser.get("new?pipeline=orders&raw=1").text
+
+
+def test_a_lane_whose_tasks_are_not_among_the_latest_leads_to_them(
+    browser: Browser, queue: Queue, ids: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(screens, "_CARDS", 1)
+    old = queue.add("mails", {"to": "kim"}).task_id
+    queue.fail(old, "the address does not exist")
+    for number in range(2):
+        queue.fail(queue.add("clips", {"topic": f"later {number}"}).task_id, "too late")
+    page = browser.get("board?pipeline=mails").text
+    assert f'id="card-{old}"' not in page
+    assert "Nothing is running or failed here." not in page
+    assert "tasks?q=pipeline%3Amails+phase%3Asend+status%3Afailed" in page
+
+
+def test_the_waiting_room_stays_one_on_its_next_page_and_in_its_export(browser: Browser, queue: Queue) -> None:
+    fill(queue)
+    pipeline = Pipeline("letters")
+    pipeline.wait_for("answer", signal="answer")
+    queue.publish(pipeline)
+    queue.add_many("letters", [{"number": number} for number in range(60)])
+    until(lambda: len(queue.find("status:parked", limit=100).tasks) > 60, "the parked tasks")
+    text = browser.get("waiting").text
+    found = re.search(r'href="([^"]+)" class="button small" rel="next"', text)
+    assert found is not None
+    following = browser.get(found[1].replace("&amp;", "&")).text
+    assert "<h1>Waiting room</h1>" in following
+    export = re.search(r'href="(export\?[^"]*format=csv[^"]*)"', text)
+    assert export is not None
+    rows = list(csv.DictReader(io.StringIO(browser.get(export[1].replace("&amp;", "&")).text)))
+    assert {row["parked"] for row in rows} == {"true"}

@@ -43,18 +43,20 @@ def quoted(text: str) -> str:
 def read_tasks(ask: Ask) -> dict[str, Any]:
     query = ask.get("q").strip()
     columns = [name for name in ask.all("col") if name in COLUMNS] or list(DEFAULT_COLUMNS)
-    return _listed(ask, query, query, columns, "Tasks")
+    return _listed(ask, "tasks", query, "", columns, "Tasks")
 
 
 def read_waiting(ask: Ask) -> dict[str, Any]:
     """Return the waiting room: tasks parked for a signal or for their children."""
     query = ask.get("q").strip()
-    return _listed(ask, query, f"status:parked {query}".strip(), list(WAITING_COLUMNS), "Waiting room")
+    return _listed(ask, "waiting", query, "status:parked", list(WAITING_COLUMNS), "Waiting room")
 
 
-def _listed(ask: Ask, typed: str, query: str, columns: list[str], heading: str) -> dict[str, Any]:
+def _listed(ask: Ask, page_name: str, typed: str, always: str, columns: list[str], heading: str) -> dict[str, Any]:
+    """Return what a list shows. typed: the query of the person; always: the term that the list adds to it."""
+    query = f"{always} {typed}".strip()
     values: dict[str, Any] = {
-        "q": query, "heading": heading, "columns": columns, "all_columns": COLUMNS, "number_columns": NUMBERS,
+        "page_name": page_name, "q": query, "heading": heading, "columns": columns, "all_columns": COLUMNS, "number_columns": NUMBERS,
         "rows": [], "next": None, "looked_back_to": None, "mistake": None, "terms": [],
         "facets": list(_facets(ask, query)), "extra": [], "cells": [], "words": {}, "tabs": [],
     }  # fmt: skip
@@ -67,7 +69,7 @@ def _listed(ask: Ask, typed: str, query: str, columns: list[str], heading: str) 
         return values | {"mistake": problem_of(error)}
     page = table.page
     if not page.tasks and typed:
-        values["terms"] = list(_without_each(ask, typed))
+        values["terms"] = list(_without_each(ask, page_name, typed, always))
     return values | {"rows": page.tasks, "cells": table.cells, "next": page.next, "looked_back_to": page.looked_back_to}
 
 
@@ -95,17 +97,17 @@ def _tabs(ask: Ask, query: str, pipeline: str, labels: Labels) -> Iterator[dict[
         yield {"name": tab.name, "on": query == wanted, "href": ask.link("tasks", q=wanted)}
 
 
-def _without_each(ask: Ask, query: str) -> Iterator[dict[str, str]]:
+def _without_each(ask: Ask, page_name: str, typed: str, always: str) -> Iterator[dict[str, str]]:
     """Yield each term of a query that matches nothing, with the address of the query without it."""
-    found = _TERM.findall(query)
+    found = _TERM.findall(typed)
     words = " ".join(each for each in found if ":" not in each)
     terms = [*(each for each in found if ":" in each), *([words] if words else [])]
-    if re.search(r"[()]|\b(or|and|not)\b", query, re.IGNORECASE) or not 1 < len(terms) <= 8:
+    if re.search(r"[()]|\b(or|and|not)\b", typed, re.IGNORECASE) or not 1 < len(terms) <= 8:
         return
     for number, term in enumerate(terms):
         rest = " ".join(terms[:number] + terms[number + 1 :])
-        if ask.views.find(rest, limit=1, within=_LOOK_FOR).tasks:
-            yield {"text": term, "href": f"tasks?{urlencode({'q': rest})}"}
+        if ask.views.find(f"{always} {rest}".strip(), limit=1, within=_LOOK_FOR).tasks:
+            yield {"text": term, "href": f"{page_name}?{urlencode({'q': rest})}"}
 
 
 def exported(ask: Ask, form: str) -> Iterator[bytes]:
