@@ -225,6 +225,22 @@ def test_an_act_on_more_than_100_tasks_needs_the_number_typed(
     until(lambda: not queue.find(where).tasks, "the cancelled tasks")
 
 
+def test_an_act_changes_no_more_tasks_than_were_confirmed(browser: Browser, queue: Queue) -> None:
+    fill(queue)
+    queue.add_many("mails", [{"to": f"p{number}"} for number in range(120)])
+    query = {"name": "cancel", "q": "pipeline:mails status:waiting"}
+    page = browser.get(f"act?{urlencode(query)}").text
+    shown = re.search(r'name="count" value="(\d+)"', page)
+    assert shown is not None
+    later = [task.task_id for task in queue.add_many("mails", [{"to": "late"}, {"to": "later"}])]
+    answer = browser.post("act", query | {"count": shown[1], "typed": shown[1]})
+    assert answer.headers["location"] == "./operations"
+    until(lambda: (done := queue.bulk_operations()[0]).operation == "cancel" and done.ended_at, "the operation")
+    assert {task.task_id for task in queue.find(query["q"], limit=500).tasks} == set(later)
+    none = browser.post("act", query | {"q": "pipeline:mails status:failed", "count": "0"})
+    assert (none.status_code, "no task matches" in none.text) == (422, True)
+
+
 def test_limits_and_pauses_are_set_with_reason_and_author(browser: Browser, queue: Queue, ids: dict[str, str]) -> None:
     browser.post(
         "act", {"name": "limit", "pipeline": "clips", "phase": "script", "a.concurrency": "7", "a.per_key": "none"}

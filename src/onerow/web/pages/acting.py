@@ -165,9 +165,11 @@ def _apply(call: Call, pairs: Sequence[tuple[str, str]]) -> tuple[str, str]:
         act.run(call.queue, _get(pairs, "pipeline"), _get(pairs, "phase", "*"), arguments, call.by)
         return translate("Done: {act}", act=act.name), ""
     selection = _selected(call.queue, act, pairs)
-    count = selection.count
+    count = _confirmed(pairs, selection.count)
     if count > TYPED_ABOVE and _get(pairs, "typed").replace(",", "") != str(count):
-        raise BadInput(f"{count:,} tasks match now", fix=f"type {count} to confirm", field="typed")
+        raise BadInput("the number typed is not the number of tasks", fix="type the number shown here", field="typed")
+    if not count:
+        raise BadInput("no task matches", fix="change the query", field="q")
     pace = _get(pairs, "pace").strip() or None
     if pace is not None:
         parse_rate(pace, "pace")
@@ -181,9 +183,15 @@ def _apply(call: Call, pairs: Sequence[tuple[str, str]]) -> tuple[str, str]:
         return translate("Done: {act}", act=act.name), ""
     # Many tasks take a while: the act runs in a thread, and the page of operations shows its progress.
     call.site.background.start(
-        f"{act.name} by {call.by}", lambda: act.run(call.queue, selection, arguments, call.by, pace=pace)
+        f"{act.name} by {call.by}", lambda: act.run(call.queue, selection, arguments, call.by, pace=pace, limit=count)
     )
     return translate("{act} of {n} tasks has begun", act=act.name, n=f"{count:,}"), "operations"
+
+
+def _confirmed(pairs: Sequence[tuple[str, str]], matching: int) -> int:
+    """Return the number of tasks that the dialog showed: while people read it, more may come to match."""
+    shown = _get(pairs, "count")
+    return int(shown) if shown.isdecimal() else matching
 
 
 # ── the fields of a dialog ──
