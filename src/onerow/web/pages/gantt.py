@@ -2,7 +2,7 @@
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 
 import msgspec
 
@@ -70,7 +70,7 @@ class Scale:
         folded = [fold and each.foldable for each in segments]
         room = max(WIDTH - _FOLDED * sum(folded), WIDTH / 4)
         narrow = (WIDTH - room) / max(1, sum(folded))
-        lasting = [_seconds(each.ended_at - each.began_at) for each in segments]
+        lasting = [(each.ended_at - each.began_at).total_seconds() for each in segments]
         visible = sum(span for span, is_folded in zip(lasting, folded, strict=True) if not is_folded) or 1.0
         self._begins = [each.began_at for each in segments]
         self._spans = lasting
@@ -87,7 +87,7 @@ class Scale:
         number = max(0, bisect_right(self._begins, moment) - 1)
         if not self._begins:
             return LEFT
-        inside = _seconds(moment - self._begins[number]) / (self._spans[number] or 1.0)
+        inside = (moment - self._begins[number]).total_seconds() / (self._spans[number] or 1.0)
         return self._xs[number] + self._widths[number] * min(1.0, max(0.0, inside))
 
 
@@ -136,7 +136,3 @@ def _class(segment: Segment) -> str:
     if segment.open:
         return "g-run g-open"
     return "g-ok" if segment.outcome in _GOOD else "g-bad" if segment.error_class else "g-run"
-
-
-def _seconds(span: timedelta) -> float:
-    return max(0.0, span.total_seconds())
