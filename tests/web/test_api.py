@@ -121,7 +121,10 @@ _ARGUMENTS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", list(TASK_ACTS))
-def test_every_act_changes_a_task_and_says_who(client: Client, queue: Queue, name: str) -> None:
+def test_every_act_changes_a_task_and_says_who(
+    client: Client, queue: Queue, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "onerow.web.audit")
     task_id = add(client)
     if name in ("retry", "replay"):
         queue.fail(task_id, "broken")
@@ -132,9 +135,13 @@ def test_every_act_changes_a_task_and_says_who(client: Client, queue: Queue, nam
         assert queue.get(task_id).history[-1].by == "admin-bot"
     else:
         assert queue.get(task_id).metadata == {"a": 1}
+    # Arguments are not logged: payloads, results and metadata may be secret.
+    (line,) = [record.getMessage() for record in caplog.records if record.name == "onerow.web.audit"]
+    assert line == f"admin-bot: onerow {name} {task_id}: 1 done, 0 refused"
 
 
-def test_acts_on_many_tasks_by_query(client: Client, queue: Queue) -> None:
+def test_acts_on_many_tasks_by_query(client: Client, queue: Queue, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "onerow.web.audit")
     ids = [add(client) for _ in range(3)]
     dry = client.post("/api/v1/acts/cancel", {"where": "pipeline:clips", "dry_run": True}).json()
     assert dry["matched"] == 3
@@ -150,6 +157,7 @@ def test_acts_on_many_tasks_by_query(client: Client, queue: Queue) -> None:
     by_ids = client.post("/api/v1/acts/retry", {"ids": ids}).json()
     assert by_ids["refused"] == 3
     assert len(by_ids["problems"]) == 3
+    assert "admin-bot: onerow cancel --where pipeline:clips: 3 done, 0 refused" in caplog.text
     assert problem(client.post("/api/v1/acts/retry", {}), 422)["field"] == "ids"
 
 
@@ -216,12 +224,14 @@ def test_every_act_has_the_name_of_a_command() -> None:
     assert {*TASK_ACTS, *CONTROL_ACTS, *(act.words[1] for act in NAMED_ACTS.values())} <= set(COMMANDS)
 
 
-def test_ended_tasks_are_purged(client: Client, queue: Queue) -> None:
+def test_ended_tasks_are_purged(client: Client, queue: Queue, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "onerow.web.audit")
     task_id = add(client)
     queue.cancel(task_id)
     assert client.post("/api/v1/purge", {"older_than": "0s", "dry_run": True}).json()["count"] == 1
     assert client.post("/api/v1/purge", {"older_than": "0s"}).json() == {"count": 1, "more": False}
     assert client.get(f"/api/v1/tasks/{task_id}").status_code == 404
+    assert "admin-bot: onerow purge --older-than 0s: 1 tasks deleted" in caplog.text
 
 
 # ── reading ──

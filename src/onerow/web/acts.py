@@ -87,6 +87,28 @@ class LimitArguments(Arguments, frozen=True, kw_only=True):
     reset: Annotated[bool, Meta(description="Return to all limits and rates in the code.")] = False
 
 
+# ── who did what ──
+
+
+def audit(by: str, what: str) -> None:
+    """Write who did what to the log `onerow.web.audit`."""
+    _audit.info("%s: %s", neutral(by), neutral(what))
+
+
+def chosen(ids: Sequence[str] | None, where: str | None) -> str:
+    """Return the tasks of an act as on the command line."""
+    return shlex.join(_words(ids, where)) + _more(ids)
+
+
+def _words(ids: Sequence[str] | None, where: str | None) -> list[str]:
+    return ["--where", where or ""] if ids is None else list(ids)[:_EXAMPLE_IDS]
+
+
+def _more(ids: Sequence[str] | None) -> str:
+    more = len(ids or ()) - _EXAMPLE_IDS
+    return f"  # and {more} more ids" if more > 0 else ""
+
+
 # ── the acts ──
 
 
@@ -114,11 +136,12 @@ class TaskAct(Struct, frozen=True, kw_only=True):
         assert where is not None
         return queue.select(filter_for(queue, self.name, where))
 
-    def run(self, queue: Queue, tasks: Selection, arguments: Arguments, by: str, **bulk: Any) -> Progress:
-        """Apply the act. bulk: the options of a Selection: pace, limit, progress, each."""
+    def run(self, queue: Queue, tasks: Selection, arguments: Arguments, by: str, on: str, **bulk: Any) -> Progress:
+        """Apply the act. on: the tasks as `chosen` names them; bulk: the options of a Selection: pace, limit, …"""
         how = bulk if self.arguments is AnnotateArguments else {"by": by, **bulk}
         done = self.apply(tasks, arguments, queue, how)
-        _audit.info("%s: %s on %s tasks, %s refused", neutral(by), self.name, done.done, done.refused)
+        # Without the arguments: payloads, results and metadata may be secret.
+        audit(by, f"onerow {self.name} {on}: {done.done} done, {done.refused} refused")
         return done
 
     def command(self, arguments: Arguments, *, ids: Sequence[str] | None = None, where: str | None = None) -> str:
@@ -127,10 +150,8 @@ class TaskAct(Struct, frozen=True, kw_only=True):
             given = msgspec.structs.asdict(arguments)
             words = ["onerow", "signal", *(ids or ["ID"])[:1], given.pop("name")]
             return shlex.join(words + _options(given))
-        shown = list(ids or ())[:_EXAMPLE_IDS] if where is None else ["--where", where]
-        line = shlex.join(["onerow", self.name, *shown, *_options(msgspec.structs.asdict(arguments))])
-        more = len(ids or ()) - _EXAMPLE_IDS
-        return f"{line}  # and {more} more ids" if where is None and more > 0 else line
+        words = [*_words(ids, where), *_options(msgspec.structs.asdict(arguments))]
+        return shlex.join(["onerow", self.name, *words]) + _more(ids)
 
 
 class ControlAct(Struct, frozen=True, kw_only=True):
@@ -145,7 +166,7 @@ class ControlAct(Struct, frozen=True, kw_only=True):
     def run(self, queue: Queue, pipeline: str, phase: str, arguments: Arguments, by: str) -> bool:
         """Apply the act; return whether it changed something."""
         changed = self.apply(queue, pipeline, phase, arguments, by)
-        _audit.info("%s: %s", neutral(by), neutral(self.command(pipeline, phase, arguments)))
+        audit(by, self.command(pipeline, phase, arguments))
         return changed
 
     def command(self, pipeline: str, phase: str, arguments: Arguments) -> str:
@@ -172,7 +193,7 @@ class NamedAct(Struct, frozen=True, kw_only=True):
     def run(self, queue: Queue, thing: str, by: str) -> None:
         """Ask for it; the worker or operation follows within some seconds."""
         self.apply(queue, thing, by)
-        _audit.info("%s: %s", neutral(by), neutral(self.command(thing)))
+        audit(by, self.command(thing))
 
     def command(self, thing: str) -> str:
         """Return the command line that does the same."""

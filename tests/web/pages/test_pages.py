@@ -266,12 +266,16 @@ def _board(queue: Queue):  # type: ignore[no-untyped-def]
     return Views(queue).board().pipelines
 
 
-def test_a_schedule_can_be_run_now(browser: Browser, queue: Queue, ids: dict[str, str]) -> None:
+def test_a_schedule_can_be_run_now(
+    browser: Browser, queue: Queue, ids: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "onerow.web.audit")
     query = urlencode({"name": "run-schedule", "pipeline": "clips", "phase": "cron:weekdays"})
     assert "onerow add clips --payload" in browser.get(f"act?{query}").text
     answer = browser.post("act", {"name": "run-schedule", "pipeline": "clips", "phase": "cron:weekdays"})
     task_id = answer.headers["location"].partition("id=")[2]
     assert queue.get(task_id).payload == {"topic": "the week"}
+    assert f"ran the schedule weekdays: added {task_id}" in caplog.text
 
 
 def test_a_schedule_that_fails_shows_why(browser: Browser, queue: Queue, ids: dict[str, str]) -> None:
@@ -284,8 +288,9 @@ def test_a_schedule_that_fails_shows_why(browser: Browser, queue: Queue, ids: di
 
 
 def test_a_task_is_added_from_the_form_and_mistakes_keep_what_was_typed(
-    browser: Browser, queue: Queue, ids: dict[str, str]
+    browser: Browser, queue: Queue, ids: dict[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level("INFO", "onerow.web.audit")
     answer = browser.post("new", {"pipeline": "mails", "payload": '{"to": "kim"', "priority": "3"})
     assert answer.status_code == 422
     assert "not JSON" in answer.text
@@ -294,6 +299,7 @@ def test_a_task_is_added_from_the_form_and_mistakes_keep_what_was_typed(
     task = queue.get(answer.headers["location"].partition("id=")[2])
     assert (task.payload, task.priority) == ({"to": "kim"}, 3)
     assert task.run_at > task.created_at
+    assert f"onerow add mails: added {task.task_id}" in caplog.text
 
 
 def test_exports_have_every_matching_task_and_no_formula(browser: Browser, queue: Queue, ids: dict[str, str]) -> None:

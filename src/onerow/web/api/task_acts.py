@@ -12,7 +12,7 @@ from onerow.core.filters import Filter
 from onerow.core.status import ENDS, Status
 from onerow.core.task import Task
 from onerow.engine.queue.progress import Progress
-from onerow.web.acts import TASK_ACTS, TaskAct
+from onerow.web.acts import TASK_ACTS, TaskAct, audit, chosen
 from onerow.web.api.operation import Answer, operation
 from onerow.web.api.tasks import Brief, Query, Span
 from onerow.web.problems import Problem, Refused
@@ -62,8 +62,8 @@ def _on_one(act: TaskAct) -> Endpoint:
                 raise error
             changed.append(task)
 
-        tasks = act.select(call.queue, ids=[call.path["task_id"]])
-        act.run(call.queue, tasks, arguments, call.by, each=each)
+        ids = [call.path["task_id"]]
+        act.run(call.queue, act.select(call.queue, ids=ids), arguments, call.by, chosen(ids, None), each=each)
         return Brief.of(changed[0])
 
     return run
@@ -112,7 +112,7 @@ def run_bulk(call: Call, act: TaskAct, asked: Selected, arguments: Any) -> Answe
                 fix="look at them again",
             )
         )  # fmt: skip
-    how = {"pace": asked.pace, "limit": asked.limit}
+    how = {"on": chosen(asked.ids, asked.where), "pace": asked.pace, "limit": asked.limit}
 
     def run(**more: Any) -> Progress:
         return act.run(call.queue, tasks, arguments, call.by, **how, **more)
@@ -157,6 +157,7 @@ def _purge(call: Call, asked: Purge, query: Any) -> Purged:
         where = Filter(statuses=statuses, ended_before=before, pipeline=asked.pipeline)
         return Purged(sum(line.count for line in queue.count(where)), False)
     gone = queue.purge(older_than=span, statuses=statuses, pipeline=asked.pipeline, limit=_PURGED_AT_ONCE)
+    audit(call.by, f"onerow purge --older-than {asked.older_than}: {gone} tasks deleted")
     return Purged(gone, gone == _PURGED_AT_ONCE)
 
 

@@ -14,7 +14,17 @@ from onerow.core.failure import ERROR_CLASSES
 from onerow.core.rates import parse_rate
 from onerow.engine.control.definitions import UNCHANGED
 from onerow.engine.queue.queue import Queue
-from onerow.web.acts import CONTROL_ACTS, NAMED_ACTS, TASK_ACTS, Arguments, ControlAct, NamedAct, TaskAct
+from onerow.web.acts import (
+    CONTROL_ACTS,
+    NAMED_ACTS,
+    TASK_ACTS,
+    Arguments,
+    ControlAct,
+    NamedAct,
+    TaskAct,
+    audit,
+    chosen,
+)
 from onerow.web.pages.language import language
 from onerow.web.pages.rendering import language_of, sheet
 from onerow.web.problems import Problem, Refused, problem_of
@@ -154,6 +164,7 @@ def _apply(call: Call, pairs: Sequence[tuple[str, str]]) -> tuple[str, str]:
     if name == RUN_SCHEDULE:
         cron = _schedule(call, pairs)
         task = call.queue.add(_get(pairs, "pipeline"), cron.payload, user_id=cron.user_id)
+        audit(call.by, f"ran the schedule {cron.name}: added {task.task_id}")
         return translate("Added {id}", id=task.task_id), f"task?{urlencode({'id': task.task_id})}"
     act = _act(name)
     _check_role(call, act)
@@ -173,8 +184,10 @@ def _apply(call: Call, pairs: Sequence[tuple[str, str]]) -> tuple[str, str]:
     pace = _get(pairs, "pace").strip() or None
     if pace is not None:
         parse_rate(pace, "pace")
-    if pace is None and (count == 1 or any(key == "id" for key, _ in pairs)):
-        done = act.run(call.queue, selection, arguments, call.by)
+    ids = [value for key, value in pairs if key == "id"] or None
+    on = chosen(ids, _get(pairs, "q"))
+    if pace is None and (count == 1 or ids):
+        done = act.run(call.queue, selection, arguments, call.by, on, limit=count)
         if done.refused and not done.done:
             _, reason = done.problems[0]
             raise BadInput(reason, field="id")
@@ -183,7 +196,8 @@ def _apply(call: Call, pairs: Sequence[tuple[str, str]]) -> tuple[str, str]:
         return translate("Done: {act}", act=act.name), ""
     # Many tasks take a while: the act runs in a thread, and the page of operations shows its progress.
     call.site.background.start(
-        f"{act.name} by {call.by}", lambda: act.run(call.queue, selection, arguments, call.by, pace=pace, limit=count)
+        f"{act.name} by {call.by}",
+        lambda: act.run(call.queue, selection, arguments, call.by, on, pace=pace, limit=count),
     )
     return translate("{act} of {n} tasks has begun", act=act.name, n=f"{count:,}"), "operations"
 

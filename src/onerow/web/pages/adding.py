@@ -9,6 +9,7 @@ from starlette.responses import Response
 from onerow.core.errors import BadInput, OnerowError
 from onerow.core.times import parse_moment
 from onerow.engine.views import FormField
+from onerow.web.acts import audit
 from onerow.web.problems import Problem, problem_of
 from onerow.web.routing import Call
 
@@ -70,6 +71,7 @@ def add(call: Call) -> tuple[Response | None, Problem | None]:
         else:
             payload = _json(form.get("payload") or "null", "the payload")
         task = call.queue.add(pipeline, payload, **options)
+        audit(call.by, f"onerow add {pipeline}: added {task.task_id}")
     except OnerowError as error:
         return None, problem_of(error)
     return call.redirect(f"task?{urlencode({'id': task.task_id})}"), None
