@@ -5,7 +5,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urljoin, urlsplit
 
 import httpx
 import pytest
@@ -57,6 +57,13 @@ def test_an_added_task_is_found_again(client: Client, queue: Queue) -> None:
     shown = client.get(f"/api/v1/tasks/{task_id}").json()
     assert shown["task"]["payload"] == {"topic": "조류 🌊"}
     assert shown["why"]["code"] == client.get(f"/api/v1/tasks/{task_id}/why").json()["code"]
+
+
+@pytest.mark.parametrize("task_id", ["a?b#c", "100%25", "조류 1"])
+def test_the_location_of_an_added_task_leads_to_it(client: Client, task_id: str) -> None:
+    added = client.post(ADD, {"payload": {}, "task_id": task_id})
+    address = urljoin(str(added.request.url), added.headers["location"])
+    assert client.get(urlsplit(address).path).json()["task"]["task_id"] == task_id
 
 
 def test_an_add_is_idempotent_by_unique_key(client: Client) -> None:

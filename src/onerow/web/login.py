@@ -36,11 +36,11 @@ def _log_in(call: Call) -> Response:
     name, password, token = (call.form.get(field, "") for field in ("name", "password", "token"))
     wanted = _inner_path(call.form.get("next", ""))
     address = call.request.client.host if call.request.client else ""
-    rate.check(name, address)
+    rate.begin(name, address)
     cookie = authenticator.log_in(name, password, token.strip())
     if cookie is None:
-        rate.failed(name, address)
         return login_page(call, wanted, Problem(401, "not logged in", "unknown name, password or token"))
+    rate.succeeded(name, address)
     response = call.redirect(wanted)
     _set_cookie(call, response, cookie, KEPT_FOR)
     return response
@@ -58,9 +58,11 @@ def _log_out(call: Call) -> Response:
 
 def _set_cookie(call: Call, response: Response, value: str, max_age: int) -> None:
     # Lax: a link in a chat opens the dashboard logged in; requests that change something need the CSRF token anyway.
+    # Behind a proxy that ends TLS the scheme is http; the browser's Origin says what it used.
+    origin = call.request.headers.get("origin", "")
     response.set_cookie(
         COOKIE, value, max_age=max_age, path=call.request.scope.get("root_path") or "/",
-        secure=call.request.url.scheme == "https", httponly=True, samesite="lax",
+        secure=call.request.url.scheme == "https" or origin.startswith("https://"), httponly=True, samesite="lax",
     )  # fmt: skip
 
 

@@ -109,9 +109,7 @@ class Call:
 
     def redirect(self, path: str) -> Response:
         """Return a redirect to a path of the dashboard, given without its first slash; the browser follows with GET."""
-        response = RedirectResponse("", 303)
-        response.headers["location"] = self.base + path
-        return response
+        return RedirectResponse(self.base + path, 303)  # which quotes what a header can't hold
 
 
 def get(path: str, role: Role, **options: Any) -> Callable[[Handler], Endpoint]:

@@ -295,6 +295,10 @@ def test_a_task_is_added_from_the_form_and_mistakes_keep_what_was_typed(
     assert answer.status_code == 422
     assert "not JSON" in answer.text
     assert "{&#34;to&#34;: &#34;kim&#34;" in answer.text
+    deep = browser.post("new", {"pipeline": "mails", "payload": "[" * 50_000})
+    assert (deep.status_code, "not JSON" in deep.text) == (422, True)
+    deep = browser.post("act", {"name": "signal", "id": ids["waiting"], "a.name": "x", "a.payload": "[" * 50_000})
+    assert (deep.status_code, "not JSON" in deep.text) == (422, True)
     answer = browser.post("new", {"pipeline": "mails", "payload": '{"to": "kim"}', "priority": "3", "run_at": "+10m"})
     task = queue.get(answer.headers["location"].partition("id=")[2])
     assert (task.payload, task.priority) == ({"to": "kim"}, 3)
@@ -302,11 +306,16 @@ def test_a_task_is_added_from_the_form_and_mistakes_keep_what_was_typed(
     assert f"onerow add mails: added {task.task_id}" in caplog.text
 
 
+FORMULAS = ("=1+1", "+1+1", "-1+1+cmd|' /C calc'!A0", "@1+1", "\t=1+1", "\r=1+1", "\n=1+1", "\uff1d1+1")
+
+
 def test_exports_have_every_matching_task_and_no_formula(browser: Browser, queue: Queue, ids: dict[str, str]) -> None:
-    queue.add("mails", {"to": "x"}, title="=1+1")
-    rows = list(csv.DictReader(io.StringIO(browser.get("export?format=csv&q=pipeline:mails").text)))
+    for title in FORMULAS:
+        queue.add("mails", {"to": "x"}, title=title, priority=-7)
+    rows = list(csv.DictReader(io.StringIO(browser.get("export?format=csv&q=pipeline:mails").text, newline="")))
     assert {row["task_id"] for row in rows} >= {ids["waiting"], ids["processing"]}
-    assert [row["title"] for row in rows if "1+1" in row["title"]] == ["'=1+1"]
+    assert {row["title"] for row in rows if "1+1" in row["title"]} == {f"'{title}" for title in FORMULAS}
+    assert [row["priority"] for row in rows].count("-7") == len(FORMULAS)  # a number is no formula
     lines = browser.get("export?format=json&q=status:failed").text.splitlines()
     assert [json.loads(line)["task_id"] for line in lines] == [ids["failed"]]
 

@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 from datetime import datetime, timedelta
 from typing import Annotated, Any
+from urllib.parse import quote
 
 import msgspec
 from msgspec import Meta, Struct
@@ -137,7 +138,7 @@ def _add(call: Call, new: NewTask, query: Any) -> Answer:
                 fix="use a new key for a new task",
             )
         )  # fmt: skip
-    location = {"Location": f"{call.base}api/v1/tasks/{task.task_id}"} if task.task_id.isascii() else {}
+    location = {"Location": f"{call.base}api/v1/tasks/{quote(task.task_id, safe='')}"}
     return Answer(201 if created else 200, Added(task=Brief.of(task), created=created), location)
 
 

@@ -25,6 +25,7 @@ from onerow.web.acts import (
     audit,
     chosen,
 )
+from onerow.web.pages.adding import read_json
 from onerow.web.pages.language import language
 from onerow.web.pages.rendering import language_of, sheet
 from onerow.web.problems import Problem, Refused, problem_of
@@ -254,7 +255,7 @@ def _arguments(act: TaskAct | ControlAct, pairs: Sequence[tuple[str, str]]) -> A
         elif kind == "int":
             given[field.name] = _whole(text, field.name)
         elif kind == "json":
-            given[field.name] = _json(text, field.name)
+            given[field.name] = read_json(text, field.name, field.name)
         else:
             given[field.name] = text
     try:
@@ -268,13 +269,6 @@ def _whole(text: str, name: str) -> int:
         return int(text)
     except ValueError:
         raise BadInput(f"{name} is a whole number, not {text!r}", fix="or 'none' for no limit", field=name) from None
-
-
-def _json(text: str, name: str) -> Any:
-    try:
-        return msgspec.json.decode(text)
-    except msgspec.DecodeError as error:
-        raise BadInput(f"{name} is not JSON: {error}", fix='write text in quotes: "text"', field=name) from None
 
 
 def _shown_arguments(act: TaskAct | ControlAct, pairs: Sequence[tuple[str, str]]) -> Any:

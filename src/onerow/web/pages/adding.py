@@ -69,7 +69,7 @@ def add(call: Call) -> tuple[Response | None, Problem | None]:
         if form.get("typed"):
             payload: Any = _typed(form, call.views.payload_form(pipeline).fields)
         else:
-            payload = _json(form.get("payload") or "null", "the payload")
+            payload = read_json(form.get("payload") or "null", "the payload")
         task = call.queue.add(pipeline, payload, **options)
         audit(call.by, f"onerow add {pipeline}: added {task.task_id}")
     except OnerowError as error:
@@ -91,15 +91,16 @@ def _typed(form: dict[str, str], fields: list[FormField]) -> dict[str, Any]:
             if text or (field.required and not field.nullable):
                 payload[field.name] = text
         elif text:
-            payload[field.name] = _json(text, field.name)
+            payload[field.name] = read_json(text, field.name)
     return payload
 
 
-def _json(text: str, name: str) -> Any:
+def read_json(text: str, name: str, field: str = "payload") -> Any:
+    """Return the value of a field that holds JSON; name: of the field, for the error."""
     try:
         return msgspec.json.decode(text)
-    except msgspec.DecodeError as error:
-        raise BadInput(f"{name} is not JSON: {error}", fix='write text in quotes: "text"', field="payload") from None
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise BadInput(f"{name} is not JSON: {error}", fix='write text in quotes: "text"', field=field) from None
 
 
 def _whole(text: str) -> int:

@@ -28,6 +28,8 @@ COOKIE = "onerow_columns"
 PAGE = 50
 MOST_EXPORTED = 100_000
 _LOOK_FOR = timedelta(milliseconds=15)
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")  # also the wide forms
+"""A text that begins so is run by spreadsheets."""
 _TERM = re.compile(r'(?:"[^"]*"|[^\s"])+')
 
 
@@ -128,9 +130,9 @@ def exported(ask: Ask, form: str) -> Iterator[bytes]:
 
 
 def _cell(value: Any) -> str:
-    text = "" if value is None else value if isinstance(value, str) else msgspec.json.encode(value).decode().strip('"')
-    # A spreadsheet would run these as formulas.
-    return f"'{text}" if text[:1] in ("=", "+", "@", "\t") or (text[:1] == "-" and not text[1:2].isdigit()) else text
+    if isinstance(value, str):
+        return f"'{value}" if value.startswith(_FORMULA) else value
+    return "" if value is None else msgspec.json.encode(value).decode().strip('"')
 
 
 def _csv(rows: Any) -> bytes:

@@ -9,7 +9,7 @@ from onerow.web.problems import Problem, Refused
 
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
-_FORWARDED = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via")
+_FORWARDED = ("forwarded", "x-forwarded-", "x-real-ip", "via")  # beginnings of the names of headers that proxies add
 
 
 class Hosts:
@@ -55,7 +55,8 @@ def is_loopback(host: str) -> bool:
 def is_local_client(request: Request) -> bool:
     """Whether the request comes from this machine, and no proxy passed it on."""
     client = request.client
-    return client is not None and is_loopback(client.host) and not any(name in request.headers for name in _FORWARDED)
+    forwarded = any(name.lower().startswith(_FORWARDED) for name in request.headers)
+    return client is not None and is_loopback(client.host) and not forwarded
 
 
 def has_bearer(request: Request) -> bool:
