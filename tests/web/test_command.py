@@ -3,6 +3,7 @@
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ import httpx
 import pytest
 
 from onerow import Queue
+from onerow.cli.start.listening import listen
 from tests.servers.postgres import PostgresServer
 from tests.web.kit import clips, until
 
@@ -80,6 +82,13 @@ def test_a_short_password_or_a_wrong_role_is_refused() -> None:
     assert not short.stdout
     assert onerow("access", "token", "a b").returncode == 64
     assert onerow("access", "token", "ci", "--role", "king").returncode == 2
+
+
+def test_small_answers_are_sent_at_once() -> None:
+    with listen("127.0.0.1", 0) as listening, socket.create_connection(listening.getsockname()):
+        connection, _ = listening.accept()
+        with connection:
+            assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
 @pytest.mark.faults

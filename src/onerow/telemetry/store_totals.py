@@ -29,7 +29,8 @@ class StoreTotals:
         for note in store.notes(STATS, since=since):
             _, pipeline, phase, _ = note.name.split("/", 3)
             found = msgspec.convert(note.body, Outcomes, strict=False)
-            new = _difference(found, self._seen.get(note.name))
+            # The first read only notes where the counts stand: those of before belong to earlier servers.
+            new = _difference(found, found if self._read_at is None else self._seen.get(note.name))
             self.totals.setdefault((pipeline, phase), Outcomes()).add(new)
             seen[note.name] = found
         self._seen, self._read_at = seen, now
