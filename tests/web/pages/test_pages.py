@@ -7,8 +7,9 @@ import json
 import re
 import threading
 from contextlib import closing
-from typing import Literal
-from urllib.parse import urlencode
+from datetime import timedelta
+from typing import Any, Literal
+from urllib.parse import quote, urlencode
 
 import msgspec
 import pytest
@@ -16,11 +17,12 @@ from msgspec.structs import replace
 
 from onerow import Labels, Pipeline, Queue, Status, Tab
 from onerow.engine.control.schedules import PROGRESS
-from onerow.engine.views import counts
+from onerow.engine.views import Row, TaskPage, Views, counts, views
 from onerow.engine.worker.worker import is_dismissed
 from onerow.ports import Store, StoreCounts
 from onerow.web import Access, dashboard
 from tests.engine.kit import until, working
+from tests.samples import a_task
 from tests.web.pages.kit import BAD, PAGES, TABS, Browser, fill, mails
 
 
@@ -438,3 +440,49 @@ def test_a_form_has_a_field_for_each_field_of_the_payload(browser: Browser, queu
     again = browser.get(f"new?like={task.task_id}").text
     assert 'name="p.name" value="kim"' in again
     assert 'name="payload"' in browser.get("new?pipeline=orders&raw=1").text
+
+
+def test_the_waiting_room_exports_and_pages_parked_tasks_only(
+    browser: Browser, queue: Queue, ids: dict[str, str]
+) -> None:
+    for page in ("waiting", "waiting?q=pipeline:clips"):
+        (export,) = re.findall(r'href="(export[^"]*format=csv)"', browser.get(page).text)
+        rows = list(csv.DictReader(io.StringIO(browser.get(html.unescape(export)).text)))
+        assert [row["task_id"] for row in rows] == [ids["parked"]]
+    now = queue.store.now()
+    parked = [
+        a_task(f"p{number}", awaiting="signal:go", created_at=now, run_at=now, updated_at=now) for number in range(60)
+    ]
+    queue.store.insert(parked)
+    (next_page,) = re.findall(r'href="([^"]*)"[^>]*rel="next"', browser.get("waiting").text)
+    assert next_page.startswith("waiting?")
+
+
+def test_a_search_that_stopped_can_be_continued(
+    browser: Browser, queue: Queue, ids: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(views, "TEXT_SEARCH_FOR", timedelta(0))
+    now = queue.store.now()
+    queue.store.insert(
+        [a_task(f"new{number}", created_at=now, run_at=now, updated_at=now) for number in range(1_000)]
+    )
+    page = browser.get(f"tasks?q={quote('title:조류')}").text
+    assert "No match so far" in page
+    assert "the search stopped at tasks of" in page
+    for _ in range(3):
+        (further,) = re.findall(r'href="([^"]*)"[^>]*rel="next"', page) or [""]
+        if not further:
+            break
+        page = browser.get(html.unescape(further)).text
+    assert ids["waiting"] in page
+
+
+def test_an_export_has_all_tasks(browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
+    row = Row.of(a_task())
+    left = iter(range(299, -1, -1))
+
+    def find(self: Views, *given: Any, limit: int = 50, **options: Any) -> TaskPage:
+        return TaskPage([row] * limit, "on" if limit == 500 and next(left) else None)
+
+    monkeypatch.setattr(Views, "find", find)
+    assert browser.get("export?format=json").text.count("\n") == 150_000

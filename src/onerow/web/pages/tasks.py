@@ -26,7 +26,6 @@ WAITING_COLUMNS = ("task", "title", "phase", "status", "waits for", "added", "du
 NUMBERS = frozenset({"attempt", "added", "due", "ended", "run time", "priority"})
 COOKIE = "onerow_columns"
 PAGE = 50
-MOST_EXPORTED = 100_000
 _LOOK_FOR = timedelta(milliseconds=15)
 _TERM = re.compile(r'(?:"[^"]*"|[^\s"])+')
 
@@ -43,18 +42,18 @@ def quoted(text: str) -> str:
 def read_tasks(ask: Ask) -> dict[str, Any]:
     query = ask.get("q").strip()
     columns = [name for name in ask.all("col") if name in COLUMNS] or list(DEFAULT_COLUMNS)
-    return _listed(ask, query, query, columns, "Tasks")
+    return _listed(ask, query, query, columns, "tasks", "Tasks")
 
 
 def read_waiting(ask: Ask) -> dict[str, Any]:
     """Return the waiting room: tasks parked for a signal or for their children."""
     query = ask.get("q").strip()
-    return _listed(ask, query, f"status:parked {query}".strip(), list(WAITING_COLUMNS), "Waiting room")
+    return _listed(ask, query, f"status:parked {query}".strip(), list(WAITING_COLUMNS), "waiting", "Waiting room")
 
 
-def _listed(ask: Ask, typed: str, query: str, columns: list[str], heading: str) -> dict[str, Any]:
+def _listed(ask: Ask, typed: str, query: str, columns: list[str], path: str, heading: str) -> dict[str, Any]:
     values: dict[str, Any] = {
-        "q": query, "heading": heading, "columns": columns, "all_columns": COLUMNS, "number_columns": NUMBERS,
+        "q": query, "path": path, "heading": heading, "columns": columns, "all_columns": COLUMNS, "number_columns": NUMBERS,
         "rows": [], "next": None, "looked_back_to": None, "mistake": None, "terms": [],
         "facets": list(_facets(ask, query)), "extra": [], "cells": [], "words": {}, "tabs": [],
     }  # fmt: skip
@@ -110,16 +109,15 @@ def _without_each(ask: Ask, query: str) -> Iterator[dict[str, str]]:
 
 def exported(ask: Ask, form: str) -> Iterator[bytes]:
     """Yield all matching tasks as CSV or as JSON lines, page by page."""
-    query, after, left = ask.get("q"), None, MOST_EXPORTED
+    query, after = ask.get("q"), None
     if form == "csv":
         yield _csv([Row.__struct_fields__])
-    while left > 0:
-        page = ask.views.find(query, limit=min(500, left), after=after)
+    while True:
+        page = ask.views.find(query, limit=500, after=after)
         if form == "csv":
             yield _csv([[_cell(getattr(row, name)) for name in Row.__struct_fields__] for row in page.tasks])
         else:
             yield b"".join(msgspec.json.encode(row) + b"\n" for row in page.tasks)
-        left -= len(page.tasks)
         after = page.next
         if after is None:
             return
