@@ -73,10 +73,12 @@ def test_no_page_counts_many_tasks_while_its_reader_waits(
 
     monkeypatch.setattr(counts, "_MANY", 2)
     monkeypatch.setattr(counts, "count_store", count)
+    monkeypatch.setattr(views, "count_store", count)
     with closing(dashboard(queue)) as app:
         browser = Browser(app)
         first = browser.get("board")
-        for page in all_pages(ids):
+        figures = ["api/v1/overview", "api/v1/board", "metrics"]
+        for page in [*all_pages(ids), *figures]:
             assert browser.get(page).status_code == 200, page
         assert browser.get("board").text.count("clips") == first.text.count("clips") > 0
     assert set(counted_by) == {"onerow-count_0"}
