@@ -465,9 +465,7 @@ def test_a_search_that_stopped_can_be_continued(
 ) -> None:
     monkeypatch.setattr(views, "TEXT_SEARCH_FOR", timedelta(0))
     now = queue.store.now()
-    queue.store.insert(
-        [a_task(f"new{number}", created_at=now, run_at=now, updated_at=now) for number in range(1_000)]
-    )
+    queue.store.insert([a_task(f"new{number}", created_at=now, run_at=now, updated_at=now) for number in range(1_000)])
     page = browser.get(f"tasks?q={quote('title:조류')}").text
     assert "No match so far" in page
     assert "the search stopped at tasks of" in page
@@ -488,3 +486,18 @@ def test_an_export_has_all_tasks(browser: Browser, monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(Views, "find", find)
     assert browser.get("export?format=json").text.count("\n") == 150_000
+
+
+def test_schedules_are_shown_page_by_page(browser: Browser, queue: Queue) -> None:
+    crons = Pipeline("crons")
+    crons.phase(lambda payload: None, name="one")
+    for number in range(250):
+        crons.cron(f"{number % 60} 5 * * *", name=f"c{number}")
+    queue.publish(crons)
+    found, address = [], "schedules"
+    while address:
+        page = browser.get(address).text
+        found.append(re.findall(r'id="cron-crons-(c\d+)"', page))
+        address = html.unescape("".join(re.findall(r'href="([^"]*)"[^>]*rel="next"', page)))
+    assert [len(names) for names in found] == [100, 100, 50]
+    assert len(set(sum(found, []))) == 250
