@@ -500,4 +500,4 @@ def test_schedules_are_shown_page_by_page(browser: Browser, queue: Queue) -> Non
         found.append(re.findall(r'id="cron-crons-(c\d+)"', page))
         address = html.unescape("".join(re.findall(r'href="([^"]*)"[^>]*rel="next"', page)))
     assert [len(names) for names in found] == [100, 100, 50]
-    assert len(set(sum(found, []))) == 250
+    assert len({name for names in found for name in names}) == 250
