@@ -10,7 +10,7 @@ from contextlib import closing
 from datetime import timedelta
 from functools import partial
 from typing import Literal
-from urllib.parse import unquote_plus, urlencode
+from urllib.parse import quote, unquote_plus, urlencode
 
 import msgspec
 import pytest
@@ -18,12 +18,13 @@ from msgspec.structs import replace
 
 from onerow import Labels, Pipeline, Queue, Status, Tab
 from onerow.engine.control.schedules import PROGRESS
-from onerow.engine.views import counts
+from onerow.engine.views import Views, counts, views
 from onerow.engine.worker.worker import is_dismissed
 from onerow.ports import Store, StoreCounts
 from onerow.web import Access, dashboard
 from onerow.web.pages import screens, tasks
 from tests.engine.kit import until, working
+from tests.samples import a_task
 from tests.web.pages.kit import BAD, PAGES, TABS, Browser, fill, mails
 
 
@@ -74,10 +75,12 @@ def test_no_page_counts_many_tasks_while_its_reader_waits(
 
     monkeypatch.setattr(counts, "_MANY", 2)
     monkeypatch.setattr(counts, "count_store", count)
+    monkeypatch.setattr(views, "count_store", count)
     with closing(dashboard(queue)) as app:
         browser = Browser(app)
         first = browser.get("board")
-        for page in all_pages(ids):
+        figures = ["api/v1/overview", "api/v1/board", "metrics"]
+        for page in [*all_pages(ids), *figures]:
             assert browser.get(page).status_code == 200, page
         assert browser.get("board").text.count("clips") == first.text.count("clips") > 0
     assert set(counted_by) == {"onerow-count_0"}
@@ -263,7 +266,6 @@ def test_limits_and_pauses_are_set_with_reason_and_author(browser: Browser, queu
 
 
 def _board(queue: Queue):  # type: ignore[no-untyped-def]
-    from onerow.engine.views import Views
 
     return Views(queue).board().pipelines
 
@@ -541,3 +543,35 @@ def test_the_waiting_room_stays_one_on_its_next_page_and_in_its_export(browser: 
     assert export is not None
     rows = list(csv.DictReader(io.StringIO(browser.get(export[1].replace("&amp;", "&")).text)))
     assert {row["parked"] for row in rows} == {"true"}
+
+
+def test_a_search_that_stopped_can_be_continued(
+    browser: Browser, queue: Queue, ids: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(views, "TEXT_SEARCH_FOR", timedelta(0))
+    now = queue.store.now()
+    queue.store.insert([a_task(f"new{number}", created_at=now, run_at=now, updated_at=now) for number in range(1_000)])
+    page = browser.get(f"tasks?q={quote('title:조류')}").text
+    assert "No match so far" in page
+    assert "the search stopped at tasks of" in page
+    for _ in range(3):
+        (further,) = re.findall(r'href="([^"]*)"[^>]*rel="next"', page) or [""]
+        if not further:
+            break
+        page = browser.get(html.unescape(further)).text
+    assert ids["waiting"] in page
+
+
+def test_schedules_are_shown_page_by_page(browser: Browser, queue: Queue) -> None:
+    crons = Pipeline("crons")
+    crons.phase(lambda payload: None, name="one")
+    for number in range(250):
+        crons.cron(f"{number % 60} 5 * * *", name=f"c{number}")
+    queue.publish(crons)
+    found, address = [], "schedules"
+    while address:
+        page = browser.get(address).text
+        found.append(re.findall(r'id="cron-crons-(c\d+)"', page))
+        address = html.unescape("".join(re.findall(r'href="([^"]*)"[^>]*rel="next"', page)))
+    assert [len(names) for names in found] == [100, 100, 50]
+    assert len({name for names in found for name in names}) == 250
