@@ -22,7 +22,9 @@ from onerow.engine.views import Views, counts, views
 from onerow.engine.worker.worker import is_dismissed
 from onerow.ports import Store, StoreCounts
 from onerow.web import Access, dashboard
+from onerow.web.acts import TASK_ACTS
 from onerow.web.pages import screens, tasks
+from onerow.web.security.roles import Role
 from tests.engine.kit import until, working
 from tests.samples import a_task
 from tests.web.pages.kit import BAD, PAGES, TABS, Browser, fill, mails
@@ -280,6 +282,26 @@ def test_a_schedule_can_be_run_now(
     task_id = answer.headers["location"].partition("id=")[2]
     assert queue.get(task_id).payload == {"topic": "the week"}
     assert f"ran the schedule weekdays: added {task_id}" in caplog.text
+
+
+def test_a_schedule_of_a_user_adds_a_task_of_that_user(browser: Browser, queue: Queue) -> None:
+    news = Pipeline("news")
+    news.phase(lambda payload: None, name="send")
+    news.cron("0 9 * * *", name="daily", user_id="u7")
+    queue.publish(news)
+    answer = browser.post("act", {"name": "run-schedule", "pipeline": "news", "phase": "cron:daily"})
+    assert queue.get(answer.headers["location"].partition("id=")[2]).user_id == "u7"
+
+
+def test_an_act_needs_its_role(queue: Queue, ids: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(TASK_ACTS, "cancel", replace(TASK_ACTS["cancel"], role=Role.ADMIN))
+    app = dashboard(queue, access=Access().with_token("o", "operator-token-0123456789", "operator"))
+    operator = Browser(app, headers={"authorization": "Bearer operator-token-0123456789"})
+    act = {"name": "cancel", "id": ids["waiting"]}
+    assert operator.get(f"act?{urlencode(act)}").status_code == 403
+    assert operator.post("act", act).status_code == 403
+    assert queue.get(ids["waiting"]).status == "waiting"
+    app.close()
 
 
 def test_a_schedule_that_fails_shows_why(browser: Browser, queue: Queue, ids: dict[str, str]) -> None:
