@@ -18,7 +18,7 @@ from onerow.web import Dashboard, dashboard
 from onerow.web.acts import CONTROL_ACTS, NAMED_ACTS, TASK_ACTS
 from tests.conformance.stores import ENTRIES, Entry
 from tests.engine.kit import working
-from tests.web.kit import Client, access, api, clips, until
+from tests.web.kit import TOKENS, Client, access, api, clips, run, until
 
 ADD = "/api/v1/pipelines/clips/tasks"
 
@@ -385,6 +385,25 @@ def test_a_task_of_a_dead_puller_is_pulled_again(site: Dashboard, queue: Queue) 
     assert lease["token"] > dead["token"]
     late = client.post(f"/api/v1/leases/{dead['task_id']}/complete", {"token": dead["token"]})
     assert late.status_code == 409
+
+
+def test_a_client_that_is_gone_gets_no_task(site: Dashboard, queue: Queue) -> None:
+    task = queue.add("clips", {"topic": "x"})
+    body = json.dumps({"pipeline": "clips", "wait": "30s"}).encode()
+    received = iter([{"type": "http.request", "body": body}])
+
+    async def receive() -> Any:
+        return next(received, {"type": "http.disconnect"})
+
+    async def send(message: Any) -> None: ...
+
+    headers = {"host": "localhost", "content-type": "application/json", "authorization": f"Bearer {TOKENS['operator']}"}
+    scope = {
+        "type": "http", "method": "POST", "path": "/api/v1/claims", "query_string": b"", "client": ("127.0.0.1", 5000),
+        "headers": [(name.encode(), value.encode()) for name, value in headers.items()],
+    }  # fmt: skip
+    run(site(scope, receive, send))
+    assert queue.get(task.task_id).status == "waiting"
 
 
 def test_metrics_have_the_number_of_workers_that_the_work_needs(client: Client) -> None:

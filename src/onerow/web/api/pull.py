@@ -131,11 +131,13 @@ async def _claim(call: Call, asked: ClaimRequest, query: Any) -> Claimed:
         raise BadInput("wait must be at most 30s", fix="claim again after an empty answer", field="wait")
     worker = asked.worker or f"http-{uuid4().hex[:12]}"
     until = monotonic() + wait.total_seconds()
-    while True:
+    # Looked at before each claim: the lease of a client that is gone would have to end first.
+    while not await call.request.is_disconnected():
         leases = await call.site.pool.run(_claim_now, call, asked, worker)
-        if leases or monotonic() >= until or await call.request.is_disconnected():
+        if leases or monotonic() >= until:
             return Claimed(leases)
         await asyncio.sleep(_LOOK_EVERY)
+    return Claimed([])
 
 
 def _claim_now(call: Call, asked: ClaimRequest, worker: str) -> list[LeaseView]:
