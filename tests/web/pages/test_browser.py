@@ -13,7 +13,7 @@ from playwright.sync_api import Browser as Chromium
 from playwright.sync_api import BrowserContext, Page, expect, sync_playwright
 
 from conftest import start
-from onerow import Queue, Status
+from onerow import LogLine, Queue, Status
 from onerow.stores.memory import MemoryStore
 from tests.engine.kit import until
 from tests.servers.chromium import FLAGS, axe_script, find_chromium
@@ -68,6 +68,11 @@ CLOSE_AND_OPEN_AT_ONCE = """() => {
 def press(page: Page, *keys: str) -> None:
     for key in keys:
         page.keyboard.press(key)
+
+
+def write_log(queue: Queue, task_id: str, *texts: str) -> None:
+    now = queue.store.now()
+    queue.store.append_log([LogLine(task_id, now, "send", 1, "info", text) for text in texts])
 
 
 def test_a_walk_through_every_screen_and_the_main_acts(chromium: Chromium, queue: Queue) -> None:
@@ -179,6 +184,48 @@ def test_rows_stay_under_the_pointer_and_new_ones_wait_behind_a_button(chromium:
         assert page.locator("#rows tr").first.get_attribute("id") == before
         press(page, ".")
         expect(page.locator("#rows tr").first).to_have_id(f"row-{added.task_id}")
+
+
+def test_what_a_person_chose_survives_live_updates(chromium: Chromium, queue: Queue) -> None:
+    ids = fill(queue)
+    with served(queue) as (base, _), opened(chromium) as (_, page):
+        # all matching tasks stay chosen, not the marked ones of this page
+        page.goto(f"{base}tasks?q=pipeline:mails")
+        press(page, "a")
+        queue.add("mails", {"to": "new"})
+        expect(page.locator("#fresh")).to_contain_text("1 new")
+        expect(page.locator("#bulk-count")).to_have_text("all matching tasks")
+        assert page.locator("#bulk [data-bulk]").first.get_attribute("hx-get") == "act?name=retry&q=pipeline%3Amails"
+        # Caps Lock is not Shift
+        page.evaluate("document.body.dispatchEvent(new KeyboardEvent('keydown', {key: 'C', code: 'KeyC', bubbles: true}))")
+        expect(page.locator("dialog")).to_be_hidden()
+        page.locator("[data-mark-all]").check()
+        expect(page.locator("#bulk-count")).to_have_text("2 marked")
+        # the frames of libraries stay unfolded
+        page.goto(f"{base}task?id={ids['failed']}")
+        toggle = page.locator("[data-toggle=only-mine]")
+        expect(toggle).to_have_attribute("aria-pressed", "true")
+        toggle.click()
+        queue.select(ids=[ids["failed"]]).cancel(note="seen")
+        expect(page.locator(".head .pill")).to_have_text("cancelled")
+        expect(page.locator(".trace")).not_to_have_class("only-mine")
+        expect(page.locator(".trace .lib").first).to_be_visible()
+        expect(toggle).to_have_attribute("aria-pressed", "false")
+        # the log opens at its end and follows, until a person scrolls up
+        write_log(queue, ids["processing"], *(f"line {number}" for number in range(100)))
+        page.set_viewport_size({"width": 1440, "height": 1500})
+        page.goto(f"{base}task?id={ids['processing']}&tab=log")
+        expect(page.get_by_text("line 99", exact=True)).to_be_in_viewport()
+        write_log(queue, ids["processing"], "after a while")
+        expect(page.get_by_text("after a while")).to_be_in_viewport()
+        page.locator("#log").evaluate("log => log.scrollTop = 0")
+        write_log(queue, ids["processing"], "at the end")
+        expect(page.get_by_text("at the end")).to_be_attached()
+        expect(page.get_by_text("line 0", exact=True)).to_be_in_viewport()
+        # the palette names pages without their counts
+        press(page, "Control+k")
+        page.locator("dialog input").fill("tasks")
+        expect(page.locator("dialog [role=option]")).to_have_text(["Tasks"])
 
 
 def test_seven_tabs_share_one_stream(chromium: Chromium, queue: Queue) -> None:

@@ -7,8 +7,10 @@ import json
 import re
 import threading
 from contextlib import closing
+from datetime import timedelta
+from functools import partial
 from typing import Literal
-from urllib.parse import urlencode
+from urllib.parse import unquote_plus, urlencode
 
 import msgspec
 import pytest
@@ -20,7 +22,7 @@ from onerow.engine.views import counts
 from onerow.engine.worker.worker import is_dismissed
 from onerow.ports import Store, StoreCounts
 from onerow.web import Access, dashboard
-from onerow.web.pages import screens
+from onerow.web.pages import screens, tasks
 from tests.engine.kit import until, working
 from tests.web.pages.kit import BAD, PAGES, TABS, Browser, fill, mails
 
@@ -319,7 +321,10 @@ def test_a_copy_of_a_task_asks_for_the_secrets_that_are_masked(
 FORMULAS = ("=1+1", "+1+1", "-1+1+cmd|' /C calc'!A0", "@1+1", "\t=1+1", "\r=1+1", "\n=1+1", "\uff1d1+1")
 
 
-def test_exports_have_every_matching_task_and_no_formula(browser: Browser, queue: Queue, ids: dict[str, str]) -> None:
+def test_exports_have_every_matching_task_and_no_formula(
+    browser: Browser, queue: Queue, ids: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tasks, "_EXPORTED_AT_ONCE", 2)
     for title in FORMULAS:
         queue.add("mails", {"to": "x"}, title=title, priority=-7)
     rows = list(csv.DictReader(io.StringIO(browser.get("export?format=csv&q=pipeline:mails").text, newline="")))
@@ -328,6 +333,17 @@ def test_exports_have_every_matching_task_and_no_formula(browser: Browser, queue
     assert [row["priority"] for row in rows].count("-7") == len(FORMULAS)  # a number is no formula
     lines = browser.get("export?format=json&q=status:failed").text.splitlines()
     assert [json.loads(line)["task_id"] for line in lines] == [ids["failed"]]
+
+
+def test_a_number_that_could_not_be_counted_whole_is_a_lower_bound(
+    browser: Browser, ids: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert browser.get("count?q=pipeline:clips").text == "4 tasks"
+    assert browser.get("count?q=status:failed").text == "1 task"
+    monkeypatch.setattr(counts, "_PAGE", 1)
+    at_once = partial(counts.count_matching, within=timedelta(0))
+    monkeypatch.setattr("onerow.engine.views.views.count_matching", lambda store, where, within: at_once(store, where))
+    assert browser.get(f"count?{urlencode({'q': '조류'})}").text == "≥ 1 task"
 
 
 def test_keyset_pages_show_every_task_once(browser: Browser, queue: Queue) -> None:
@@ -367,6 +383,25 @@ def test_a_list_shows_the_words_tabs_and_columns_of_the_pipeline(browser: Browse
     assert tab is not None
     assert 'aria-current="true">Urgent &lt;b&gt;' in browser.get(html.unescape(tab[1])).text
     assert "기다림" in browser.get(f"task?id={task.task_id}").text
+
+
+def test_a_list_is_narrowed_by_status_pipeline_and_phase(browser: Browser, ids: dict[str, str]) -> None:
+    def narrowed(query: str) -> dict[str, str]:
+        """Each filter of the page by its name, with the query that it leads to."""
+        page = browser.get(f"tasks?{urlencode({'q': query})}").text
+        filters = page.partition('<nav class="facets"')[2].partition("</nav>")[0]
+        links = re.findall(r'href="tasks(?:\?q=([^"]*))?"[^>]*>([^ <]+)', filters)
+        return {name: unquote_plus(wanted) for wanted, name in links}
+
+    assert narrowed("")["clips"] == "pipeline:clips"
+    assert narrowed("status:failed")["mails"] == "status:failed pipeline:mails"
+    in_clips = narrowed("pipeline:clips")
+    assert in_clips["video"] == "pipeline:clips phase:video"
+    assert in_clips["clips"] == ""  # and back to all pipelines
+    assert in_clips["failed"] == "pipeline:clips status:failed"
+    assert narrowed("pipeline:clips phase:video")["script"] == "pipeline:clips phase:script"
+    assert narrowed("pipeline:clips phase:video")["clips"] == ""
+    assert "mails" not in in_clips
 
 
 def test_completions_know_keys_and_names(browser: Browser, ids: dict[str, str]) -> None:
@@ -477,6 +512,10 @@ def test_a_form_has_a_field_for_each_field_of_the_payload(browser: Browser, queu
     answer = browser.post("new", fields | {"p.parts": '["a", "b"]', "p.note": ""})
     task = queue.get(answer.headers["location"].partition("id=")[2])
     assert task.payload == {"name": "kim", "count": 3, "gift": True, "size": "large", "parts": ["a", "b"]}
+    answer = browser.post("new", fields | {"p.name": "", "p.gift": "false", "unique": "one", "limit_key": "kim"})
+    other = queue.get(answer.headers["location"].partition("id=")[2])
+    assert (other.payload["name"], other.payload["gift"]) == ("", False)  # a required text may be empty
+    assert (other.unique_key, other.limit_key) == ("one", "kim")
     again = browser.get(f"new?like={task.task_id}").text
     assert 'name="p.name" value="kim"' in again
     assert 'name="payload"' in browser.get("new?pipeline=orders&raw=1").text

@@ -26,10 +26,11 @@ WAITING_COLUMNS = ("task", "title", "phase", "status", "waits for", "added", "du
 NUMBERS = frozenset({"attempt", "added", "due", "ended", "run time", "priority"})
 COOKIE = "onerow_columns"
 PAGE = 50
-MOST_EXPORTED = 100_000
+_EXPORTED_AT_ONCE = 500
 _LOOK_FOR = timedelta(milliseconds=15)
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")  # also the wide forms
 """A text that begins so is run by spreadsheets."""
+_MOST_NAMES = 12  # filters by pipeline or phase; a query can name each
 _TERM = re.compile(r'(?:"[^"]*"|[^\s"])+')
 
 
@@ -60,11 +61,16 @@ def _listed(ask: Ask, page_name: str, typed: str, always: str, columns: list[str
     values: dict[str, Any] = {
         "page_name": page_name, "q": query, "heading": heading, "columns": columns, "all_columns": COLUMNS, "number_columns": NUMBERS,
         "rows": [], "next": None, "looked_back_to": None, "mistake": None, "terms": [],
-        "facets": list(_facets(ask, query)), "extra": [], "cells": [], "words": {}, "tabs": [],
+        "facets": [], "extra": [], "cells": [], "words": {}, "tabs": [],
     }  # fmt: skip
     pipeline, labels = ask.views.labels_of_query(query)
     extra = [column for column in labels.columns if "." in column]
-    values |= {"extra": extra, "words": labels.statuses, "tabs": list(_tabs(ask, query, pipeline, labels))}
+    values |= {
+        "facets": list(_facets(ask, query, pipeline)),
+        "extra": extra,
+        "words": labels.statuses,
+        "tabs": list(_tabs(ask, query, pipeline, labels)),
+    }
     try:
         table = ask.views.table(query, extra, limit=PAGE, after=ask.get("after") or None)
     except BadQuery as error:
@@ -75,21 +81,36 @@ def _listed(ask: Ask, page_name: str, typed: str, always: str, columns: list[str
     return values | {"rows": page.tasks, "cells": table.cells, "next": page.next, "looked_back_to": page.looked_back_to}
 
 
-def _facets(ask: Ask, query: str) -> Iterator[dict[str, Any]]:
-    """Yield filters by status with their counts; counts only while no query narrows the list."""
+def _facets(ask: Ask, query: str, pipeline: str) -> Iterator[list[dict[str, Any]]]:
+    """Yield filters by status, by pipeline, and by phase of the list's pipeline; counts only while no query narrows it."""
     terms = _TERM.findall(query)
     counts: dict[str, int] = {}
     if not terms:
         overview = ask.views.overview()
         counts = {name: getattr(overview, name) for name in (*(status.value for status in Status), "parked")}
-    for name in ("waiting", "processing", "parked", "failed", "completed", "cancelled"):
-        term = f"status:{name}"
-        others = [each for each in terms if not each.startswith("status:")]
-        wanted = others if term in terms else [*others, term]
-        yield {
-            "name": name, "on": term in terms, "count": counts.get(name),
-            "href": ask.link("tasks", q=" ".join(wanted)),
-        }  # fmt: skip
+    statuses = ("waiting", "processing", "parked", "failed", "completed", "cancelled")
+    yield [_facet(ask, terms, "status", name) | {"count": counts.get(name), "translated": True} for name in statuses]
+    plans = ask.views.plans()
+    if len(plans) > 1:
+        names = [pipeline] if pipeline in plans else sorted(plans)
+        yield [_facet(ask, terms, "pipeline", name) for name in names[:_MOST_NAMES]]
+    if pipeline in plans and len(plans[pipeline].phases) > 1:
+        yield [_facet(ask, terms, "phase", phase.name) for phase in plans[pipeline].phases[:_MOST_NAMES]]
+
+
+def _facet(ask: Ask, terms: list[str], key: str, name: str) -> dict[str, Any]:
+    """Return a filter that adds a term to the query in place of others of its key, or removes it if it is there."""
+    term = f"{key}:{quoted(name)}"
+    replaced = (f"{key}:", "phase:") if key == "pipeline" else (f"{key}:",)
+    others = [each for each in terms if not each.startswith(replaced)]
+    wanted = others if term in terms else [*others, term]
+    return {
+        "name": name,
+        "on": term in terms,
+        "count": None,
+        "translated": False,
+        "href": ask.link("tasks", q=" ".join(wanted)),
+    }
 
 
 def _tabs(ask: Ask, query: str, pipeline: str, labels: Labels) -> Iterator[dict[str, Any]]:
@@ -114,16 +135,15 @@ def _without_each(ask: Ask, page_name: str, typed: str, always: str) -> Iterator
 
 def exported(ask: Ask, form: str) -> Iterator[bytes]:
     """Yield all matching tasks as CSV or as JSON lines, page by page."""
-    query, after, left = ask.get("q"), None, MOST_EXPORTED
+    query, after = ask.get("q"), None
     if form == "csv":
         yield _csv([Row.__struct_fields__])
-    while left > 0:
-        page = ask.views.find(query, limit=min(500, left), after=after)
+    while True:
+        page = ask.views.find(query, limit=_EXPORTED_AT_ONCE, after=after)
         if form == "csv":
             yield _csv([[_cell(getattr(row, name)) for name in Row.__struct_fields__] for row in page.tasks])
         else:
             yield b"".join(msgspec.json.encode(row) + b"\n" for row in page.tasks)
-        left -= len(page.tasks)
         after = page.next
         if after is None:
             return

@@ -75,6 +75,7 @@
       marks();
     }
     if (event.target.matches("[data-mark-all]")) {
+      document.getElementById("bulk").dataset.all = "";
       for (const row of rows()) if (box(row)) box(row).checked = event.target.checked;
       marks();
     }
@@ -108,8 +109,14 @@
     return true;
   }
 
+  // A letter is upper case with Shift only, whatever Caps Lock says, and the one on the key if a language types another.
+  function keyOf({ key, code, shiftKey }) {
+    const letter = /^[a-z]$/i.test(key) ? key : /^[^\x00-\x7f]$/.test(key) && /^Key([A-Z])$/.exec(code)?.[1];
+    return letter ? (shiftKey ? letter.toUpperCase() : letter.toLowerCase()) : key;
+  }
+
   document.addEventListener("keydown", (event) => {
-    const key = event.key;
+    const key = keyOf(event);
     if ((event.ctrlKey || event.metaKey) && key.toLowerCase() === "k") {
       event.preventDefault();
       return palette();
@@ -141,7 +148,7 @@
       x: () => row && mark(row, false),
       X: () => row && mark(row, true),
       a: () => document.getElementById("bulk") ? everything() : false,
-      o: () => row ? $("a", row).click() : false,
+      o: () => row ? $("a", row)?.click() : false,
       ".": () => window.onerow.showHeld() || window.onerow.toggleLive?.(),
       u: window.onerow.toggleUtc,
       t: window.onerow.toggleTheme,
@@ -162,20 +169,23 @@
     dialog.replaceChildren(template.content.cloneNode(true));
     window.onerow.openDialog();
     const [input, list] = [$("input", dialog), $("ul", dialog)];
-    const choices = all(".nav a, .lanes-nav a, .acts a, .acts button, [data-palette]").filter((each) => each.textContent.trim());
+    const choices = all(".nav a, .lanes-nav a, .acts a, .acts button");
+    const nameOf = (each) => (each.dataset.name || each.firstChild.textContent).trim();
     let chosen = 0;
     const draw = () => {
       const text = input.value.toLowerCase();
-      const found = choices.filter((each) => each.textContent.toLowerCase().includes(text)).slice(0, 12);
+      const found = choices.filter((each) => nameOf(each).toLowerCase().includes(text)).slice(0, 12);
       chosen = Math.min(chosen, Math.max(0, found.length - 1));
       list.replaceChildren(...found.map((each, number) => {
         const item = document.createElement("li");
         item.role = "option";
-        item.textContent = each.dataset.name || each.textContent.trim().replace(/\s+/g, " ");
+        item.id = `choice-${number}`;
+        item.textContent = nameOf(each);
         item.setAttribute("aria-selected", String(number === chosen));
         item.onclick = () => { dialog.close(); each.click(); };
         return item;
       }));
+      input.setAttribute("aria-activedescendant", found.length ? `choice-${chosen}` : "");
     };
     input.oninput = () => { chosen = 0; draw(); };
     input.onkeydown = (event) => {

@@ -18,11 +18,13 @@ window.onerow = (() => {
     return a.nodeType === b.nodeType && a.nodeName === b.nodeName && keyOf(a) === keyOf(b);
   }
 
+  // Attributes that a person changes by clicks and keys are named in data-mine; updates leave them alone.
   function copyAttributes(from, to) {
+    const mine = ["open", ...(from.dataset.mine || "").split(" ")];
     for (const { name, value } of [...to.attributes])
-      if (from.getAttribute(name) !== value && !(from.nodeName === "DETAILS" && name === "open")) from.setAttribute(name, value);
+      if (from.getAttribute(name) !== value && !mine.includes(name)) from.setAttribute(name, value);
     for (const { name } of [...from.attributes])
-      if (!to.hasAttribute(name) && !["open", "class", "aria-selected", "data-shown"].includes(name)) from.removeAttribute(name);
+      if (!to.hasAttribute(name) && !mine.includes(name) && !["class", "aria-selected"].includes(name)) from.removeAttribute(name);
   }
 
   function morph(from, to) {
@@ -33,7 +35,7 @@ window.onerow = (() => {
     if (from.isEqualNode(to)) return;
     if (from.nodeName === "TIME" && from.dateTime === to.dateTime && from.dataset.kind === to.dataset.kind) return;
     const version = from.dataset.version;
-    const chosen = ["at", "only-mine", "nowrap", "notime", "open"].filter((name) => from.classList.contains(name));
+    const chosen = ["at", "open"].filter((name) => from.classList.contains(name));
     copyAttributes(from, to);
     from.classList.add(...chosen);
     if (version && version !== from.dataset.version) {
@@ -82,20 +84,20 @@ window.onerow = (() => {
       if (now) morph(row, now.cloneNode(true));
     }
     for (const key of rows.keys()) if (key && !document.getElementById(key)) fresh += 1;
-    held = fresh ? { from, to } : null;
+    if (fresh) hold({ from, to }, fresh);
+  }
+
+  function hold(list, fresh) {
+    held = list;
     const button = document.getElementById("fresh");
-    if (button) {
-      button.hidden = !fresh;
-      button.textContent = button.dataset.text.replace("{n}", fresh);
-    }
+    button.hidden = !list;
+    button.textContent = button.dataset.text.replace("{n}", fresh);
   }
 
   function showHeld() {
     if (!held) return false;
     children(held.from, held.to);
-    held = null;
-    const button = document.getElementById("fresh");
-    if (button) button.hidden = true;
+    hold(null, 0);
     decorate();
     return true;
   }
@@ -107,14 +109,19 @@ window.onerow = (() => {
     const parsed = new DOMParser().parseFromString(`<body>${html}</body>`, "text/html");
     wanted.append(...parsed.body.childNodes);
     const log = $(".log[data-follow]", target);
-    const follows = log && log.scrollTop + log.clientHeight >= log.scrollHeight - 30;
+    const follows = !log || log.scrollTop + log.clientHeight >= log.scrollHeight - 30;
+    if (id === "main") hold(null, 0);
     morph(target, document.importNode(wanted, true));
     if (id === "rail") markActive();
     decorate(target);
     window.htmx?.process(target);
-    const after = $(".log[data-follow]", target);
-    if (after && follows) after.scrollTop = after.scrollHeight;
+    if (follows) showEnd();
     target.dispatchEvent(new CustomEvent("onerow:update", { bubbles: true }));
+  }
+
+  function showEnd() {
+    const log = $(".log[data-follow]");
+    if (log) log.scrollTop = log.scrollHeight;
   }
 
   // The rail is the same for all pages; which of them this is, only the page knows.
@@ -248,10 +255,10 @@ window.onerow = (() => {
     const target = event.target.closest("[data-copy], [data-toggle], [data-close], [data-menu], [data-theme-button], [data-utc], #fresh");
     if (!target) return;
     if (target.id === "fresh") showHeld();
-    else if ("copy" in target.dataset) copy(target.dataset.copy || $(target.dataset.copyFrom).textContent);
+    else if ("copy" in target.dataset) copy(target.dataset.copy || document.getElementById(target.dataset.copyFrom).textContent);
     else if ("toggle" in target.dataset) {
-      const on = $(target.dataset.target).classList.toggle(target.dataset.toggle);
-      target.setAttribute("aria-pressed", String(on));
+      document.getElementById(target.dataset.target).classList.toggle(target.dataset.toggle);
+      target.setAttribute("aria-pressed", String(target.getAttribute("aria-pressed") !== "true"));
     } else if ("close" in target.dataset && dialog?.open) {
       event.preventDefault();
       dialog.close();
@@ -282,7 +289,7 @@ window.onerow = (() => {
   // The event comes later than the close: by then the next dialog may be open.
   dialog?.addEventListener("close", () => dialog.open || (dialog.textContent = ""));
   dialog?.addEventListener("click", (event) => event.target === dialog && dialog.close());
-  document.addEventListener("DOMContentLoaded", () => decorate());
+  document.addEventListener("DOMContentLoaded", () => { decorate(); showEnd(); });
 
   return { $, all, update, away, toast, copy, toggleTheme, toggleUtc, showHeld, openDialog, dialog, cookie, times };
 })();
