@@ -176,6 +176,23 @@ def test_an_act_with_a_pace_continues_after_the_answer(client: Client, queue: Qu
     until(lambda: {queue.get(each).priority for each in ids} == {9})
 
 
+@pytest.mark.parametrize(
+    "act, arguments, pace, field",
+    [
+        ("retry", {}, "x", "pace"),
+        ("reschedule", {"run_at": "soon"}, "1/s", "run_at"),
+        ("fail", {"error": "x", "error_class": "bad luck"}, "1/s", "error"),
+    ],
+)
+def test_a_mistake_in_an_act_is_answered_before_it_continues_in_the_background(
+    client: Client, act: str, arguments: dict[str, Any], pace: str, field: str
+) -> None:
+    add(client)
+    asked = {"where": "pipeline:clips", "pace": pace, "arguments": arguments}
+    assert problem(client.post(f"/api/v1/acts/{act}", asked), 422)["field"] == field
+    assert client.get("/api/v1/operations").json()["operations"] == []
+
+
 def test_phases_and_pipelines_are_paused_and_limited(client: Client, queue: Queue) -> None:
     base = "/api/v1/pipelines/clips"
     paused = client.post(f"{base}/phases/script/pause", {"reason": "배포"})
@@ -360,6 +377,13 @@ def test_a_lease_is_settled_in_other_ways(client: Client, name: str, body: dict[
     (lease,) = client.post("/api/v1/claims", {"pipeline": "clips"}).json()["leases"]
     answer = client.post(f"/api/v1/leases/{task_id}/{name}", {"token": lease["token"], **body})
     assert answer.json()["status"] == status
+
+
+def test_a_wrong_delay_is_named_as_in_the_request(client: Client) -> None:
+    task_id = add(client)
+    (lease,) = client.post("/api/v1/claims", {"pipeline": "clips"}).json()["leases"]
+    answer = client.post(f"/api/v1/leases/{task_id}/snooze", {"token": lease["token"], "delay": "-1s"})
+    assert problem(answer, 422)["field"] == "delay"
 
 
 def test_a_heartbeat_tells_of_a_cancel_request(client: Client) -> None:

@@ -85,7 +85,10 @@ class ProgressReport(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class HeartbeatRequest(Settlement, frozen=True, kw_only=True):
-    lease_for: Span | None = None
+    lease_for: (
+        Annotated[Span, Meta(description="From now on; default: the lease of the phase, whatever the claim asked for.")]
+        | None
+    ) = None
     progress: ProgressReport | None = None
 
 
@@ -224,7 +227,7 @@ def pull_routes() -> list[Endpoint]:
         ),
         _on_lease(
             "snooze", "Put the task off, without using up a retry.", SnoozeRequest,
-            lambda lease, asked: lease.snooze(asked.delay),
+            lambda lease, asked: lease.snooze(parse_duration(asked.delay, "delay")),
         ),
         _on_lease(
             "cancel", "End the task as cancelled.", EndRequest, lambda lease, asked: lease.cancel(asked.reason)
