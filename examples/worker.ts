@@ -33,7 +33,7 @@ async function run(lease: Lease, handler: Handler): Promise<void> {
   const stop = new AbortController();
   const heartbeat = setInterval(async () => {
     try {
-      const held = await post(`/leases/${id}/heartbeat`, { token });
+      const held = await post(`/leases/${id}/heartbeat`, { token, lease_for: lease.lease_for });
       if (held.cancel_requested) stop.abort(new Error("cancelled"));
     } catch (error) {
       stop.abort(error); // another worker has the task now

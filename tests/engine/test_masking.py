@@ -107,6 +107,14 @@ def test_values_are_masked_wherever_they_hold_text() -> None:
     }  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    "name", ["awsAccessKeyId", "privateKey", "private-key", "passphrase", "Authorization", "credentials", "db_pwd"]
+)
+def test_a_field_with_the_name_of_a_secret_is_masked_in_every_spelling(name: str) -> None:
+    assert masker.value({"list": [{name: ["short", {"n": 5}]}]}) == {"list": [{name: [MASK, {"n": 5}]}]}
+    assert masker.value({"author": "Ann", "passenger": "Ben"}) == {"author": "Ann", "passenger": "Ben"}
+
+
 words = st.sampled_from([*SECRETS, *KEYS, *PLAIN, "\n", "\r\n", " ", "é", "🎬", "x" * 30]) | st.text(max_size=10)
 
 

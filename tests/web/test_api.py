@@ -18,7 +18,7 @@ from onerow.web import Dashboard, dashboard
 from onerow.web.acts import CONTROL_ACTS, NAMED_ACTS, TASK_ACTS
 from tests.conformance.stores import ENTRIES, Entry
 from tests.engine.kit import working
-from tests.web.kit import Client, access, api, clips, until
+from tests.web.kit import TOKENS, Client, access, api, clips, run, until
 
 ADD = "/api/v1/pipelines/clips/tasks"
 
@@ -174,6 +174,23 @@ def test_an_act_with_a_pace_continues_after_the_answer(client: Client, queue: Qu
     assert answer.status_code == 202
     assert answer.json()["started"]
     until(lambda: {queue.get(each).priority for each in ids} == {9})
+
+
+@pytest.mark.parametrize(
+    "act, arguments, pace, field",
+    [
+        ("retry", {}, "x", "pace"),
+        ("reschedule", {"run_at": "soon"}, "1/s", "run_at"),
+        ("fail", {"error": "x", "error_class": "bad luck"}, "1/s", "error"),
+    ],
+)
+def test_a_mistake_in_an_act_is_answered_before_it_continues_in_the_background(
+    client: Client, act: str, arguments: dict[str, Any], pace: str, field: str
+) -> None:
+    add(client)
+    asked = {"where": "pipeline:clips", "pace": pace, "arguments": arguments}
+    assert problem(client.post(f"/api/v1/acts/{act}", asked), 422)["field"] == field
+    assert client.get("/api/v1/operations").json()["operations"] == []
 
 
 def test_phases_and_pipelines_are_paused_and_limited(client: Client, queue: Queue) -> None:
@@ -362,6 +379,13 @@ def test_a_lease_is_settled_in_other_ways(client: Client, name: str, body: dict[
     assert answer.json()["status"] == status
 
 
+def test_a_wrong_delay_is_named_as_in_the_request(client: Client) -> None:
+    task_id = add(client)
+    (lease,) = client.post("/api/v1/claims", {"pipeline": "clips"}).json()["leases"]
+    answer = client.post(f"/api/v1/leases/{task_id}/snooze", {"token": lease["token"], "delay": "-1s"})
+    assert problem(answer, 422)["field"] == "delay"
+
+
 def test_a_heartbeat_tells_of_a_cancel_request(client: Client) -> None:
     task_id = add(client)
     (lease,) = client.post("/api/v1/claims", {"pipeline": "clips"}).json()["leases"]
@@ -385,6 +409,25 @@ def test_a_task_of_a_dead_puller_is_pulled_again(site: Dashboard, queue: Queue) 
     assert lease["token"] > dead["token"]
     late = client.post(f"/api/v1/leases/{dead['task_id']}/complete", {"token": dead["token"]})
     assert late.status_code == 409
+
+
+def test_a_client_that_is_gone_gets_no_task(site: Dashboard, queue: Queue) -> None:
+    task = queue.add("clips", {"topic": "x"})
+    body = json.dumps({"pipeline": "clips", "wait": "30s"}).encode()
+    received = iter([{"type": "http.request", "body": body}])
+
+    async def receive() -> Any:
+        return next(received, {"type": "http.disconnect"})
+
+    async def send(message: Any) -> None: ...
+
+    headers = {"host": "localhost", "content-type": "application/json", "authorization": f"Bearer {TOKENS['operator']}"}
+    scope = {
+        "type": "http", "method": "POST", "path": "/api/v1/claims", "query_string": b"", "client": ("127.0.0.1", 5000),
+        "headers": [(name.encode(), value.encode()) for name, value in headers.items()],
+    }  # fmt: skip
+    run(site(scope, receive, send))
+    assert queue.get(task.task_id).status == "waiting"
 
 
 def test_metrics_have_the_number_of_workers_that_the_work_needs(client: Client) -> None:

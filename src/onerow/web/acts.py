@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from onerow.core.errors import BadInput
+from onerow.core.rates import parse_rate
 from onerow.core.times import parse_moment
 from onerow.engine.control.definitions import UNCHANGED
 from onerow.engine.output.terminal import neutral
@@ -135,6 +136,12 @@ class TaskAct(Struct, frozen=True, kw_only=True):
             return selection
         assert where is not None
         return queue.select(filter_for(queue, self.name, where))
+
+    def check(self, queue: Queue, arguments: Arguments, pace: str | None) -> None:
+        """Raise BadInput for a mistake that does not depend on the tasks: in the background, no caller learns of it."""
+        if pace is not None:
+            parse_rate(pace, "pace")
+        self.apply(queue.select(ids=[]), arguments, queue, {})
 
     def run(self, queue: Queue, tasks: Selection, arguments: Arguments, by: str, on: str, **bulk: Any) -> Progress:
         """Apply the act. on: the tasks as `chosen` names them; bulk: the options of a Selection: pace, limit, …"""

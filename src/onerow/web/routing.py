@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Mapping
 from functools import cached_property
+from time import monotonic
 from typing import Any, Literal
 from urllib.parse import parse_qsl
 
@@ -15,6 +16,8 @@ from onerow.web.security.roles import Identity, Role
 from onerow.web.site import Site
 
 MAX_BODY = 1_000_000
+CHECK_EVERY = 15.0
+"""Seconds after which an open stream asks again whether its caller is allowed."""
 Handler = Callable[["Call"], Response] | Callable[["Call"], Awaitable[Response]]
 
 
@@ -55,6 +58,7 @@ class Call:
         self.endpoint = endpoint
         self.identity = identity
         self.body: bytes = b""
+        self._checked_at = monotonic()
 
     @property
     def path(self) -> dict[str, str]:
@@ -78,6 +82,13 @@ class Call:
 
     def may(self, role: Role) -> bool:
         return self.identity.role >= role
+
+    async def still_allowed(self) -> bool:
+        """Whether the caller is still who it was; asked by streams, which outlast a log-out and a change of roles."""
+        if monotonic() - self._checked_at < CHECK_EVERY:
+            return True
+        self._checked_at = monotonic()
+        return await self.site.authenticator.find(self.request, self.site.pool) == self.identity
 
     @property
     def base(self) -> str:

@@ -13,9 +13,11 @@ import httpx
 import pytest
 
 from onerow import Queue
-from onerow.web import Access
+from onerow.web import Access, Dashboard, dashboard, routing
+from onerow.web.pages import live
 from onerow.web.pages.live import live_of
 from onerow.web.pages.page import Ask, Page
+from tests.web.kit import Client
 from tests.web.pages.kit import served
 
 PATIENCE = 900.0
@@ -186,6 +188,44 @@ def _mend(queue: Queue, path: Path) -> None:
         os.rename(each, each.with_name(each.name.removeprefix("away-")))
 
 
+@pytest.mark.parametrize("path", ["/live?view=tasks", "/api/v1/tasks/t1/logs/stream"])
+def test_a_stream_ends_when_its_caller_is_allowed_no_more(
+    queue: Queue, ids: dict[str, str], monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    monkeypatch.setattr(routing, "CHECK_EVERY", 0.05)
+    queue.add("mails", {"to": "x"}, task_id="t1")
+    answers = iter(["viewer", "viewer"])  # to the request, and once more while the stream is open
+    app = dashboard(queue, authorize=lambda request: next(answers, None))
+    try:
+        assert Client(app).get(path).status_code == 200  # it has ended
+        assert next(answers, None) is None
+    finally:
+        app.close()
+
+
+def test_streams_and_views_are_bounded(queue: Queue, ids: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live, "MOST_STREAMS", 1)
+    monkeypatch.setattr(live, "MOST_READERS", 3)
+
+    async def watch(base: str, app: Dashboard) -> None:
+        async with AsyncExitStack() as stack:
+            await first(await open_stream(stack, base, "tasks"), "view")
+            async with httpx.AsyncClient(timeout=PATIENCE) as client:
+                busy = await client.get(f"{base}live?view=tasks")
+                assert (busy.status_code, busy.headers["retry-after"]) == (503, "30")
+        async with asyncio.timeout(PATIENCE):
+            while live_of(app.site).streams:
+                await asyncio.sleep(0.05)
+        async with AsyncExitStack() as stack:
+            await first(await open_stream(stack, base, "tasks"), "view")
+            monkeypatch.setattr(live, "MOST_STREAMS", 9)
+            async with httpx.AsyncClient(timeout=PATIENCE) as client:
+                assert (await client.get(f"{base}live?view=board&view=failures")).status_code == 503
+
+    with served(queue) as (base, app):
+        asyncio.run(watch(base, app))
+
+
 def test_a_stream_of_pages_that_the_caller_may_not_see_is_refused(queue: Queue, ids: dict[str, str]) -> None:
     with served(queue) as (base, _):
         assert httpx.get(f"{base}live?view=act").status_code == 404
@@ -211,8 +251,8 @@ def test_callers_for_different_users_share_no_page(queue: Queue, ids: dict[str, 
             client = await stack.enter_async_context(httpx.AsyncClient(timeout=PATIENCE))
             for view in ("workers", "phases", "schedules", "operations", "system"):
                 headers = {"authorization": f"Bearer {tokens['ann']}"}
-                answer = await client.get(f"{base}live?view=tasks&view={view}", headers=headers)
-                assert answer.status_code == 403, view
+                async with client.stream("GET", f"{base}live?view=tasks&view={view}", headers=headers) as answer:
+                    assert answer.status_code == 403, view
 
     with served(queue, access=access) as (base, _):
         asyncio.run(watch(base))

@@ -332,6 +332,16 @@ def test_a_task_is_added_from_the_form_and_mistakes_keep_what_was_typed(
     assert f"onerow add mails: added {task.task_id}" in caplog.text
 
 
+def test_a_copy_of_a_task_asks_for_the_secrets_that_are_masked(
+    browser: Browser, queue: Queue, ids: dict[str, str]
+) -> None:
+    secret = queue.add("mails", {"to": "x", "password": "hunter2"}).task_id
+    page = browser.get(f"new?like={secret}").text
+    assert "hunter2" not in page
+    assert "masked" in page
+    assert "masked" not in browser.get(f"new?like={ids['waiting']}").text
+
+
 FORMULAS = ("=1+1", "+1+1", "-1+1+cmd|' /C calc'!A0", "@1+1", "\t=1+1", "\r=1+1", "\n=1+1", "\uff1d1+1")
 
 

@@ -49,6 +49,11 @@ _PATTERNS: list[tuple[str, str, str]] = [
     ("private key-----", r"-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----[^-\n]{0,4000}", MASK),
 ]
 _WORDS = ("password", "passwd", "secret", "token", "api_key", "apikey", "api-key", "access_key", "private_key")
+# Of a field, without the separators of words in its name.
+_FIELDS = (
+    *("password", "passwd", "passphrase", "pwd", "secret", "token", "apikey", "accesskey", "privatekey"),
+    *("credential", "authorization"),
+)
 _ASSIGNED = (
     rf"(?i:((?:{'|'.join(_WORDS)})[a-z0-9_\-]{{0,30}}['\"]?[ \t]{{0,3}}[=:]>?[ \t]{{0,3}}['\"]?))[^\s'\",;&]{{6,1000}}"
 )
@@ -138,8 +143,8 @@ class Masker:
         return value
 
     def _member(self, key: str, item: Any) -> Any:
-        lower = key.lower()
-        return _hidden(item) if any(word in lower for word in _WORDS) else self.value(item)
+        name = re.sub("[-_ ]", "", key).lower()
+        return _hidden(item) if any(word in name for word in _FIELDS) else self.value(item)
 
 
 def _hidden(item: Any) -> Any:

@@ -68,7 +68,7 @@ async def _events(call: Call, task_id: str, after: int) -> AsyncIterator[bytes]:
     _Streams.open += 1
     silent = 0.0
     try:
-        while True:
+        while await call.still_allowed():
             try:
                 # Read first: once a task has ended, its whole log is in the store.
                 ended = (await call.site.pool.run(call.queue.get, task_id)).ended

@@ -85,7 +85,10 @@ class ProgressReport(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class HeartbeatRequest(Settlement, frozen=True, kw_only=True):
-    lease_for: Span | None = None
+    lease_for: (
+        Annotated[Span, Meta(description="From now on; default: the lease of the phase, whatever the claim asked for.")]
+        | None
+    ) = None
     progress: ProgressReport | None = None
 
 
@@ -131,11 +134,13 @@ async def _claim(call: Call, asked: ClaimRequest, query: Any) -> Claimed:
         raise BadInput("wait must be at most 30s", fix="claim again after an empty answer", field="wait")
     worker = asked.worker or f"http-{uuid4().hex[:12]}"
     until = monotonic() + wait.total_seconds()
-    while True:
+    # Looked at before each claim: the lease of a client that is gone would have to end first.
+    while not await call.request.is_disconnected():
         leases = await call.site.pool.run(_claim_now, call, asked, worker)
-        if leases or monotonic() >= until or await call.request.is_disconnected():
+        if leases or monotonic() >= until:
             return Claimed(leases)
         await asyncio.sleep(_LOOK_EVERY)
+    return Claimed([])
 
 
 def _claim_now(call: Call, asked: ClaimRequest, worker: str) -> list[LeaseView]:
@@ -222,7 +227,7 @@ def pull_routes() -> list[Endpoint]:
         ),
         _on_lease(
             "snooze", "Put the task off, without using up a retry.", SnoozeRequest,
-            lambda lease, asked: lease.snooze(asked.delay),
+            lambda lease, asked: lease.snooze(parse_duration(asked.delay, "delay")),
         ),
         _on_lease(
             "cancel", "End the task as cancelled.", EndRequest, lambda lease, asked: lease.cancel(asked.reason)

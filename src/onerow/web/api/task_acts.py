@@ -94,6 +94,7 @@ def _no_arguments(act: TaskAct) -> Any:
 
 def run_bulk(call: Call, act: TaskAct, asked: Selected, arguments: Any) -> Answer:
     """Apply an act to many tasks: a few at once, many or paced ones in the background."""
+    act.check(call.queue, arguments, asked.pace)
     tasks = act.select(call.queue, ids=asked.ids, where=asked.where)
     count = tasks.count
     bulk = Bulk(act=act.name, matched=count, command=act.command(arguments, ids=asked.ids, where=asked.where))

@@ -11,7 +11,6 @@ from starlette.responses import Response
 
 from onerow.core.errors import BadInput, OnerowError, UnknownName
 from onerow.core.failure import ERROR_CLASSES
-from onerow.core.rates import parse_rate
 from onerow.engine.control.definitions import UNCHANGED
 from onerow.engine.queue.queue import Queue
 from onerow.web.acts import (
@@ -183,8 +182,7 @@ def _apply(call: Call, pairs: Sequence[tuple[str, str]]) -> tuple[str, str]:
     if not count:
         raise BadInput("no task matches", fix="change the query", field="q")
     pace = _get(pairs, "pace").strip() or None
-    if pace is not None:
-        parse_rate(pace, "pace")
+    act.check(call.queue, arguments, pace)
     ids = [value for key, value in pairs if key == "id"] or None
     on = chosen(ids, _get(pairs, "q"))
     if pace is None and (count == 1 or ids):

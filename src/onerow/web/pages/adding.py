@@ -21,9 +21,11 @@ def read_form(call: Call, given: dict[str, str], problem: Problem | None) -> dic
     plans, asked = call.views.plans(), call.request.query_params
     pipeline = given.get("pipeline") or asked.get("pipeline", "")
     payload: Any = None
+    masked = False
     if like := asked.get("like", ""):
         copied = call.views.task(like).task
         pipeline, payload = copied["pipeline"], copied["payload"]
+        masked = payload != call.queue.get(like).payload
     if pipeline not in plans:
         pipeline = next(iter(sorted(plans)), "")
     form = call.views.payload_form(pipeline) if pipeline else None
@@ -32,7 +34,7 @@ def read_form(call: Call, given: dict[str, str], problem: Problem | None) -> dic
     raw = asked.get("raw") == "1" or (bool(given) and not given.get("typed"))
     return {
         "names": sorted(plans), "pipeline": pipeline, "form": form, "typed": form is not None and form.typed, "raw": raw,
-        "sample": msgspec.json.encode(payload).decode(), "given": given, "problem": problem,
+        "sample": msgspec.json.encode(payload).decode(), "given": given, "problem": problem, "masked": masked,
         "samples": {name: _text(value) for name, value in payload.items()} if isinstance(payload, dict) else {},
     }  # fmt: skip
 

@@ -21,10 +21,12 @@ from onerow.web.security.roles import Role
 from onerow.web.site import Site
 
 MOST_VIEWS = 16
+MOST_STREAMS = 500
+MOST_READERS = 500
 SHORTEST = 0.25
 """Seconds between two updates of one view, at least."""
 _BEAT = 5.0
-_STREAM_FOR = 600.0  # then the browser connects again, and its credential is checked again
+_STREAM_FOR = 600.0  # then the browser connects again
 _REST_AFTER = 3.0
 
 Variant = tuple[str, Role]
@@ -92,6 +94,7 @@ class Live:
     def __init__(self, site: Site) -> None:
         self._site = site
         self._readers: dict[tuple[str | None, str], tuple[Reader, asyncio.Task[None]]] = {}
+        self.streams = 0  # that are open
         self.ending = False
 
     @property
@@ -112,10 +115,12 @@ class Live:
         key = (queue.user_id, view)
         found = self._readers.get(key)
         if found is None or found[1].done():
+            self._readers = {name: each for name, each in self._readers.items() if not each[1].done()}
+            if len(self._readers) >= MOST_READERS:
+                raise _too_busy("too many different pages are shown")
             _, pairs = split_view(view)
             reader = Reader(self._site, page, Ask(queue, self._site.views(queue), pairs, self._site.scale))
             task = asyncio.get_running_loop().create_task(reader.run())
-            self._readers = {name: each for name, each in self._readers.items() if not each[1].done()}
             self._readers[key] = found = (reader, task)
         return found[0]
 
@@ -132,6 +137,8 @@ def stream(call: Call, pages: dict[str, Page], rail: Page) -> Response:
     asked = call.request.query_params.getlist("view")[:MOST_VIEWS]
     have = call.request.query_params.get("have", "")
     live, variant = live_of(call.site), variant_of(call)
+    if live.streams >= MOST_STREAMS:
+        raise _too_busy("too many streams are open")
     shown = [_Shown("rail", "rail", live.reader(call.queue, rail, "rail"))]
     for view in asked:
         path, _ = split_view(view)
@@ -142,8 +149,12 @@ def stream(call: Call, pages: dict[str, Page], rail: Page) -> Response:
             raise Refused(Problem(403, "not allowed", f"{call.identity.name} may not see {path[:100]!r}"))
         shown.append(_Shown("view", view, live.reader(call.queue, page, view), sent=have if len(asked) == 1 else ""))
     return StreamingResponse(
-        _events(live, shown, variant), media_type="text/event-stream", headers={"X-Accel-Buffering": "no"}
+        _events(call, live, shown, variant), media_type="text/event-stream", headers={"X-Accel-Buffering": "no"}
     )
+
+
+def _too_busy(detail: str) -> Refused:
+    return Refused(Problem(503, "too busy", detail, retry_after=30))
 
 
 class _Shown(msgspec.Struct):
@@ -156,15 +167,16 @@ class _Shown(msgspec.Struct):
     sent: str = ""
 
 
-async def _events(live: Live, shown: list[_Shown], variant: Variant) -> AsyncIterator[bytes]:
+async def _events(call: Call, live: Live, shown: list[_Shown], variant: Variant) -> AsyncIterator[bytes]:
     changed = asyncio.Event()
     until = monotonic() + _STREAM_FOR
+    live.streams += 1
     for each in shown:
         each.reader.listeners.add(changed)
     try:
         yield b"retry: 2000\n\n" + _event({"kind": "beat"})
         sent_at = monotonic()
-        while monotonic() < until and not live.ending:
+        while monotonic() < until and not live.ending and await call.still_allowed():
             for each in shown:
                 if each.seen == each.reader.number:
                     continue
@@ -181,6 +193,7 @@ async def _events(live: Live, shown: list[_Shown], variant: Variant) -> AsyncIte
             with suppress(TimeoutError):
                 await asyncio.wait_for(changed.wait(), _BEAT)
     finally:
+        live.streams -= 1
         for each in shown:
             each.reader.listeners.discard(changed)
 

@@ -69,8 +69,12 @@
       channel?.postMessage(message);
       receive(message);
     };
-    stream.onerror = () => {
-      if (stream && stream.readyState === 2) setTimeout(connect, 2000);
+    stream.onerror = async () => {
+      if (stream?.readyState !== 2) return;
+      const answer = await fetch(`${base}help`).catch(() => null);
+      // The session has ended: the page leads to the log-in.
+      if ([401, 403].includes(answer?.status) && !document.querySelector("dialog[open]")) return location.reload();
+      setTimeout(connect, 2000);
     };
   }
 
