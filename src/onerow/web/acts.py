@@ -19,7 +19,8 @@ from onerow.engine.queue.queue import Queue
 from onerow.web.security.roles import Role
 
 Note = Annotated[str, Meta(max_length=1000, description="The reason; kept in the task's history.")]
-_EXAMPLE_IDS = 3
+_MOST_IDS = 100
+_JSON_OPTIONS = ("payload", "result", "metadata")
 _audit = logging.getLogger("onerow.web.audit")
 
 
@@ -121,15 +122,24 @@ class TaskAct(Struct, frozen=True, kw_only=True):
         _audit.info("%s: %s on %s tasks, %s refused", neutral(by), self.name, done.done, done.refused)
         return done
 
-    def command(self, arguments: Arguments, *, ids: Sequence[str] | None = None, where: str | None = None) -> str:
-        """Return the command line that does the same."""
+    def command(
+        self,
+        arguments: Arguments,
+        *,
+        ids: Sequence[str] | None = None,
+        where: str | None = None,
+        pace: str | None = None,
+    ) -> str:
+        """Return the command line that does the same; a line for each task if the command takes only one."""
         if self.name == "signal":
             given = msgspec.structs.asdict(arguments)
-            words = ["onerow", "signal", *(ids or ["ID"])[:1], given.pop("name")]
-            return shlex.join(words + _options(given))
-        shown = list(ids or ())[:_EXAMPLE_IDS] if where is None else ["--where", where]
-        line = shlex.join(["onerow", self.name, *shown, *_options(msgspec.structs.asdict(arguments))])
-        more = len(ids or ()) - _EXAMPLE_IDS
+            name, options = given.pop("name"), _options(given)
+            lines = [shlex.join(["onerow", "signal", task, name, *options]) for task in (ids or ["ID"])[:_MOST_IDS]]
+            return "\n".join(lines)
+        shown = list(ids or ())[:_MOST_IDS] if where is None else ["--where", where]
+        options = _options(msgspec.structs.asdict(arguments)) + (["--pace", pace] if pace else [])
+        line = shlex.join(["onerow", self.name, *shown, *options])
+        more = len(ids or ()) - _MOST_IDS
         return f"{line}  # and {more} more ids" if where is None and more > 0 else line
 
 
@@ -184,10 +194,12 @@ def _options(given: dict[str, Any]) -> list[str]:
     words: list[str] = []
     for name, value in given.items():
         option = f"--{name.replace('_', '-')}"
-        if value is True:
+        if name in _JSON_OPTIONS:
+            words += [] if value is None else [option, _json(value)]
+        elif value is True:
             words.append(option)
-        elif value not in (None, False, "") and (name, value) != ("error_class", "permanent"):
-            words += [option, value if isinstance(value, str) and name != "payload" else _json(value)]
+        elif value is not None and value is not False and value != "" and (name, value) != ("error_class", "permanent"):
+            words += [option, str(value)]
     return words
 
 

@@ -107,6 +107,9 @@ def test_a_walk_through_every_screen_and_the_main_acts(chromium: Chromium, queue
         expect(page.locator("dialog .big")).to_have_text("1 task")
         expect(page.locator("dialog .paste code")).to_have_text(f"onerow retry {ids['failed']}")
         page.locator("dialog input[name='a.note']").fill("from the dashboard")
+        expect(page.locator("dialog .paste code")).to_have_text(
+            f"onerow retry {ids['failed']} --note 'from the dashboard'"
+        )
         page.locator("dialog button.primary").click()
         expect(page.locator(".toast")).to_be_visible()
         until(lambda: queue.get(ids["failed"]).status is Status.WAITING, "the retried task")
@@ -197,7 +200,9 @@ def test_what_a_person_chose_survives_live_updates(chromium: Chromium, queue: Qu
         expect(page.locator("#bulk-count")).to_have_text("all matching tasks")
         assert page.locator("#bulk [data-bulk]").first.get_attribute("hx-get") == "act?name=retry&q=pipeline%3Amails"
         # Caps Lock is not Shift
-        page.evaluate("document.body.dispatchEvent(new KeyboardEvent('keydown', {key: 'C', code: 'KeyC', bubbles: true}))")
+        page.evaluate(
+            "document.body.dispatchEvent(new KeyboardEvent('keydown', {key: 'C', code: 'KeyC', bubbles: true}))"
+        )
         expect(page.locator("dialog")).to_be_hidden()
         page.locator("[data-mark-all]").check()
         expect(page.locator("#bulk-count")).to_have_text("2 marked")

@@ -26,7 +26,6 @@ WAITING_COLUMNS = ("task", "title", "phase", "status", "waits for", "added", "du
 NUMBERS = frozenset({"attempt", "added", "due", "ended", "run time", "priority"})
 COOKIE = "onerow_columns"
 PAGE = 50
-MOST_EXPORTED = 100_000
 _LOOK_FOR = timedelta(milliseconds=15)
 _TERM = re.compile(r'(?:"[^"]*"|[^\s"])+')
 
@@ -110,16 +109,16 @@ def _without_each(ask: Ask, query: str) -> Iterator[dict[str, str]]:
 
 def exported(ask: Ask, form: str) -> Iterator[bytes]:
     """Yield all matching tasks as CSV or as JSON lines, page by page."""
-    query, after, left = ask.get("q"), None, MOST_EXPORTED
+    query, after = ask.get("q"), None
     if form == "csv":
+        yield "\ufeff".encode()  # without it a spreadsheet does not read UTF-8
         yield _csv([Row.__struct_fields__])
-    while left > 0:
-        page = ask.views.find(query, limit=min(500, left), after=after)
+    while True:
+        page = ask.views.find(query, limit=500, after=after)
         if form == "csv":
             yield _csv([[_cell(getattr(row, name)) for name in Row.__struct_fields__] for row in page.tasks])
         else:
             yield b"".join(msgspec.json.encode(row) + b"\n" for row in page.tasks)
-        left -= len(page.tasks)
         after = page.next
         if after is None:
             return
@@ -128,7 +127,9 @@ def exported(ask: Ask, form: str) -> Iterator[bytes]:
 def _cell(value: Any) -> str:
     text = "" if value is None else value if isinstance(value, str) else msgspec.json.encode(value).decode().strip('"')
     # A spreadsheet would run these as formulas.
-    return f"'{text}" if text[:1] in ("=", "+", "@", "\t") or (text[:1] == "-" and not text[1:2].isdigit()) else text
+    return (
+        f"'{text}" if text[:1] in ("=", "+", "@", "\t", "\r") or (text[:1] == "-" and not text[1:2].isdigit()) else text
+    )
 
 
 def _csv(rows: Any) -> bytes:
