@@ -12,11 +12,14 @@ from urllib.parse import quote
 import httpx
 import pytest
 
-from onerow import Queue
+from onerow import Queue, StoreUnavailable, UnknownName
 from onerow.web import Access, Dashboard, dashboard, routing
 from onerow.web.pages import live
 from onerow.web.pages.live import live_of
 from onerow.web.pages.page import Ask, Page
+from onerow.web.pages.rendering import away
+from onerow.web.problems import problem_of
+from onerow.web.security.roles import Role
 from tests.web.kit import Client
 from tests.web.pages.kit import served
 
@@ -224,6 +227,11 @@ def test_streams_and_views_are_bounded(queue: Queue, ids: dict[str, str], monkey
 
     with served(queue) as (base, app):
         asyncio.run(watch(base, app))
+
+
+def test_a_deleted_task_is_not_called_a_store_that_does_not_answer() -> None:
+    assert "does not answer" not in away(problem_of(UnknownName("no task 'a'")), ("en", Role.VIEWER))
+    assert "does not answer" in away(problem_of(StoreUnavailable("closed")), ("en", Role.VIEWER))
 
 
 def test_a_stream_of_pages_that_the_caller_may_not_see_is_refused(queue: Queue, ids: dict[str, str]) -> None:

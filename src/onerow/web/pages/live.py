@@ -201,7 +201,8 @@ async def _events(call: Call, live: Live, shown: list[_Shown], variant: Variant)
 async def _message(each: _Shown, variant: Variant) -> dict[str, str]:
     if each.reader.problem is not None:
         html = away(each.reader.problem, variant)
-        return {"kind": "away", "view": each.view, "html": html, "digest": f"away {digest(html)}"}
+        state = "away" if each.reader.problem.status == 503 else "stale"
+        return {"kind": "away", "view": each.view, "html": html, "digest": f"away {digest(html)}", "state": state}
     html, mark = await each.reader.shown(variant)
     return {"kind": each.kind, "view": each.view, "html": html, "digest": mark}
 

@@ -56,9 +56,9 @@
     const chart = new uPlot(built.options, built.data, place);
     if (data.kind === "bars" && data.step)
       chart.over.addEventListener("click", () => {
-        const at = chart.posToVal(chart.cursor.left, "x");
-        const since = new Date((at - data.step / 2) * 1000).toISOString().slice(0, 19);
-        location.href = `tasks?${new URLSearchParams({ q: `ended:<${since}Z` })}`;
+        const begin = data.times[chart.cursor.idx];
+        const [since, until] = [begin, begin + data.step].map((each) => `${new Date(each * 1000).toISOString().slice(0, 19)}Z`);
+        location.href = `tasks?${new URLSearchParams({ q: `ended:<${since} ended:>${until}` })}`;
       });
     drawn.set(place, { chart, text });
   }

@@ -285,6 +285,21 @@ window.onerow = (() => {
     } else if (dialog?.firstElementChild) openDialog();
     decorate();
   });
+  // The command line of a dialog has what is typed so far.
+  let soon = 0;
+  dialog?.addEventListener("input", ({ target: { form } }) => {
+    clearTimeout(soon);
+    if (form?.matches("#act-form")) soon = setTimeout(() => showCommand(form), 300);
+  });
+  async function showCommand(form) {
+    const fields = new URLSearchParams(new FormData(form));
+    fields.delete("csrf");
+    try {
+      const text = await (await fetch(`act?${fields}`, { headers: { "HX-Request": "true" } })).text();
+      const now = new DOMParser().parseFromString(text, "text/html").getElementById("act-command");
+      if (now && form.isConnected) $("#act-command", form).replaceWith(document.importNode(now, true));
+    } catch { /* the line stays as it was */ }
+  }
   document.addEventListener("htmx:error", () => toast(document.body.dataset.unreachable, true));
   // The event comes later than the close: by then the next dialog may be open.
   dialog?.addEventListener("close", () => dialog.open || (dialog.textContent = ""));
