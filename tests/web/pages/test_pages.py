@@ -11,7 +11,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 from urllib.parse import quote, unquote_plus, urlencode
 
 import msgspec
@@ -320,7 +320,10 @@ def test_a_schedule_can_be_run_now(
 
 def test_a_schedule_of_a_user_adds_a_task_of_that_user(browser: Browser, queue: Queue) -> None:
     news = Pipeline("news")
-    news.phase(lambda payload: None, name="send")
+
+    @news.phase
+    def send(payload: Any) -> None: ...
+
     news.cron("0 9 * * *", name="daily", user_id="u7")
     queue.publish(news)
     answer = browser.post("act", {"name": "run-schedule", "pipeline": "news", "phase": "cron:daily"})
@@ -653,7 +656,10 @@ def test_a_search_that_stopped_can_be_continued(
 
 def test_schedules_are_shown_page_by_page(browser: Browser, queue: Queue) -> None:
     crons = Pipeline("crons")
-    crons.phase(lambda payload: None, name="one")
+
+    @crons.phase
+    def one(payload: Any) -> None: ...
+
     for number in range(250):
         crons.cron(f"{number % 60} 5 * * *", name=f"c{number}")
     queue.publish(crons)
