@@ -37,10 +37,14 @@ _OUTCOMES = {
 
 
 class StoreMetrics(Collector):
-    """The gauges of a store. A scrape reads the same kept counts as the board, and never scans the table."""
+    """The gauges of a store. A scrape reads the same kept counts as the board, and never scans the table.
 
-    def __init__(self, queue: Queue) -> None:
+    views: give those of a dashboard, so that many tasks are counted once for both.
+    """
+
+    def __init__(self, queue: Queue, views: Views | None = None) -> None:
         self._queue = queue
+        self._views = Views(queue) if views is None else views
         self._totals = StoreTotals()
         self.registry = CollectorRegistry()
         self.registry.register(self)
@@ -68,8 +72,7 @@ class StoreMetrics(Collector):
         up = GaugeMetricFamily("onerow_store_up", "Whether the store answers.")
         began = monotonic()
         try:
-            views = Views(self._queue)
-            board, workers = views.board(), views.workers(holds=False)
+            board, workers = self._views.board(), self._views.workers(holds=False)
             self._totals.read(self._queue.store)
         except OnerowError as error:
             self._errors.labels("read", type(error).__name__).inc()

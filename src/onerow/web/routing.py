@@ -71,9 +71,9 @@ class Call:
         queue, user_id = self.site.queue, self.identity.user_id
         return queue if user_id is None else queue.for_user(user_id)
 
-    @cached_property
+    @property
     def views(self) -> Views:
-        return Views(self.queue)
+        return self.site.views(self.queue)
 
     @property
     def by(self) -> str:

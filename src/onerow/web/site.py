@@ -2,6 +2,8 @@
 
 from onerow.core.scaling import Decision, ScaleSettings, ScaleState
 from onerow.engine.queue.queue import Queue
+from onerow.engine.views import Views
+from onerow.engine.views.counts import BackgroundCounts
 from onerow.scaling.scaler import Scaler
 from onerow.scaling.server import ScaleAnswers
 from onerow.telemetry.prometheus import StoreMetrics
@@ -29,7 +31,17 @@ class Site:
         self.log_in_rate = LogInRate()
         self.pull_watch = PullWatch(queue)
         self.scale = ScaleAnswers(lambda pipeline, state: _decide(queue, pipeline, state))
-        self.metrics = CachedMetrics(StoreMetrics(queue))
+        self._views: dict[str | None, Views] = {}
+        self.metrics = CachedMetrics(StoreMetrics(queue, self.views(queue)))
+
+    def views(self, queue: Queue) -> Views:
+        """Return the views of a queue, kept so that their caches serve all requests."""
+        user = queue.user_id
+        if len(self._views) > 1_000:
+            self._views.clear()
+        if (found := self._views.get(user)) is None:
+            found = Views(queue, BackgroundCounts(self.counting.submit, first_within=None))
+        return self._views.setdefault(user, found)
 
     def close(self) -> None:
         """End the threads; the queue stays open, because its owner may use it elsewhere."""

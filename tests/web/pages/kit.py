@@ -14,7 +14,7 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 
 from onerow import Context, Pipeline, Queue, Retry
-from onerow.web import Dashboard, dashboard
+from onerow.web import Access, Dashboard, dashboard
 from tests.engine.kit import until, work
 
 PAGES = (
@@ -118,9 +118,9 @@ class Browser:
 
 
 @contextmanager
-def served(queue: Queue, prefix: str = "") -> Iterator[tuple[str, Dashboard]]:
+def served(queue: Queue, prefix: str = "", access: Access | None = None) -> Iterator[tuple[str, Dashboard]]:
     """Serve a dashboard, mounted in another app if a prefix is given, during the block; yield its address and itself."""
-    app = dashboard(queue)
+    app = dashboard(queue, access=access)
     listening = socket.socket(proto=socket.IPPROTO_TCP)  # without it asyncio does not set TCP_NODELAY
     listening.bind(("127.0.0.1", 0))
     host = Starlette(routes=[Mount(prefix, app)]) if prefix else app

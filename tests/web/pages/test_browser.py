@@ -197,7 +197,9 @@ def test_what_a_person_chose_survives_live_updates(chromium: Chromium, queue: Qu
         expect(page.locator("#bulk-count")).to_have_text("all matching tasks")
         assert page.locator("#bulk [data-bulk]").first.get_attribute("hx-get") == "act?name=retry&q=pipeline%3Amails"
         # Caps Lock is not Shift
-        page.evaluate("document.body.dispatchEvent(new KeyboardEvent('keydown', {key: 'C', code: 'KeyC', bubbles: true}))")
+        page.evaluate(
+            "document.body.dispatchEvent(new KeyboardEvent('keydown', {key: 'C', code: 'KeyC', bubbles: true}))"
+        )
         expect(page.locator("dialog")).to_be_hidden()
         page.locator("[data-mark-all]").check()
         expect(page.locator("#bulk-count")).to_have_text("2 marked")

@@ -55,7 +55,7 @@ def test_bars_follow_each_other_inside_the_picture(parts: list[tuple[str, float,
     assert all(LEFT <= bar.x <= LEFT + WIDTH + 0.01 and bar.width >= 2 for bar in gantt.bars)
     assert all(bar.x + bar.width <= LEFT + WIDTH + 2.01 for bar in gantt.bars)
     assert all(one.x + one.width <= two.x + 2.01 for one, two in pairwise(gantt.bars))
-    assert all(LEFT <= ghost.x and ghost.x + ghost.width <= LEFT + WIDTH + 2.01 for ghost in gantt.ghosts)
+    assert all(ghost.x >= LEFT and ghost.x + ghost.width <= LEFT + WIDTH + 2.01 for ghost in gantt.ghosts)
 
 
 def test_idle_time_is_folded_so_that_work_can_be_seen() -> None:

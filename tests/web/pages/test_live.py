@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from onerow import Queue
-from onerow.web import Dashboard, dashboard, routing
+from onerow.web import Access, Dashboard, dashboard, routing
 from onerow.web.pages import live
 from onerow.web.pages.live import live_of
 from onerow.web.pages.page import Ask, Page
@@ -38,8 +38,9 @@ async def first(response: httpx.Response, kind: str, **having: str) -> dict[str,
     raise AssertionError("the stream ended")
 
 
-async def open_stream(stack: AsyncExitStack, base: str, *views: str) -> httpx.Response:
-    client = await stack.enter_async_context(httpx.AsyncClient(timeout=PATIENCE))
+async def open_stream(stack: AsyncExitStack, base: str, *views: str, token: str = "") -> httpx.Response:
+    headers = {"authorization": f"Bearer {token}"} if token else {}
+    client = await stack.enter_async_context(httpx.AsyncClient(timeout=PATIENCE, headers=headers))
     query = "&".join(f"view={quote(view, safe='')}" for view in views)
     response = await stack.enter_async_context(client.stream("GET", f"{base}live?{query}"))
     assert response.status_code == 200
@@ -229,3 +230,29 @@ def test_a_stream_of_pages_that_the_caller_may_not_see_is_refused(queue: Queue, 
     with served(queue) as (base, _):
         assert httpx.get(f"{base}live?view=act").status_code == 404
         assert httpx.get(f"{base}live?view=..%2Fstatic").status_code == 404
+
+
+def test_callers_for_different_users_share_no_page(queue: Queue, ids: dict[str, str]) -> None:
+    mine = {user: queue.add("mails", {"to": "kim"}, user_id=user).task_id for user in ("ann", "ben")}
+    tokens = {user: f"token-of-{user}-0123456789abcdef" for user in mine}
+    access = Access().with_token("all", "token-of-all-0123456789abcdef", "viewer")
+    for user, token in tokens.items():
+        access = access.with_token(user, token, "viewer", user)
+
+    async def watch(base: str) -> None:
+        async with AsyncExitStack() as stack:
+            shown = {}
+            for user, token in {"all": "token-of-all-0123456789abcdef", **tokens}.items():
+                stream = await open_stream(stack, base, "tasks", token=token)
+                shown[user] = (await first(stream, "view", view="tasks"))["html"]
+            assert all(mine[user] in shown["all"] for user in mine)
+            assert (mine["ann"] in shown["ann"], mine["ben"] in shown["ann"]) == (True, False)
+            assert (mine["ann"] in shown["ben"], mine["ben"] in shown["ben"]) == (False, True)
+            client = await stack.enter_async_context(httpx.AsyncClient(timeout=PATIENCE))
+            for view in ("workers", "phases", "schedules", "operations", "system"):
+                headers = {"authorization": f"Bearer {tokens['ann']}"}
+                answer = await client.get(f"{base}live?view=tasks&view={view}", headers=headers)
+                assert answer.status_code == 403, view
+
+    with served(queue, access=access) as (base, _):
+        asyncio.run(watch(base))

@@ -10,7 +10,7 @@ from contextlib import closing
 from datetime import timedelta
 from functools import partial
 from typing import Literal
-from urllib.parse import unquote_plus, urlencode
+from urllib.parse import quote, unquote_plus, urlencode
 
 import msgspec
 import pytest
@@ -18,12 +18,15 @@ from msgspec.structs import replace
 
 from onerow import Labels, Pipeline, Queue, Status, Tab
 from onerow.engine.control.schedules import PROGRESS
-from onerow.engine.views import counts
+from onerow.engine.views import Views, counts, views
 from onerow.engine.worker.worker import is_dismissed
 from onerow.ports import Store, StoreCounts
 from onerow.web import Access, dashboard
+from onerow.web.acts import TASK_ACTS
 from onerow.web.pages import screens, tasks
+from onerow.web.security.roles import Role
 from tests.engine.kit import until, working
+from tests.samples import a_task
 from tests.web.pages.kit import BAD, PAGES, TABS, Browser, fill, mails
 
 
@@ -74,10 +77,12 @@ def test_no_page_counts_many_tasks_while_its_reader_waits(
 
     monkeypatch.setattr(counts, "_MANY", 2)
     monkeypatch.setattr(counts, "count_store", count)
+    monkeypatch.setattr(views, "count_store", count)
     with closing(dashboard(queue)) as app:
         browser = Browser(app)
         first = browser.get("board")
-        for page in all_pages(ids):
+        figures = ["api/v1/overview", "api/v1/board", "metrics"]
+        for page in [*all_pages(ids), *figures]:
             assert browser.get(page).status_code == 200, page
         assert browser.get("board").text.count("clips") == first.text.count("clips") > 0
     assert set(counted_by) == {"onerow-count_0"}
@@ -263,7 +268,6 @@ def test_limits_and_pauses_are_set_with_reason_and_author(browser: Browser, queu
 
 
 def _board(queue: Queue):  # type: ignore[no-untyped-def]
-    from onerow.engine.views import Views
 
     return Views(queue).board().pipelines
 
@@ -278,6 +282,26 @@ def test_a_schedule_can_be_run_now(
     task_id = answer.headers["location"].partition("id=")[2]
     assert queue.get(task_id).payload == {"topic": "the week"}
     assert f"ran the schedule weekdays: added {task_id}" in caplog.text
+
+
+def test_a_schedule_of_a_user_adds_a_task_of_that_user(browser: Browser, queue: Queue) -> None:
+    news = Pipeline("news")
+    news.phase(lambda payload: None, name="send")
+    news.cron("0 9 * * *", name="daily", user_id="u7")
+    queue.publish(news)
+    answer = browser.post("act", {"name": "run-schedule", "pipeline": "news", "phase": "cron:daily"})
+    assert queue.get(answer.headers["location"].partition("id=")[2]).user_id == "u7"
+
+
+def test_an_act_needs_its_role(queue: Queue, ids: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(TASK_ACTS, "cancel", replace(TASK_ACTS["cancel"], role=Role.ADMIN))
+    app = dashboard(queue, access=Access().with_token("o", "operator-token-0123456789", "operator"))
+    operator = Browser(app, headers={"authorization": "Bearer operator-token-0123456789"})
+    act = {"name": "cancel", "id": ids["waiting"]}
+    assert operator.get(f"act?{urlencode(act)}").status_code == 403
+    assert operator.post("act", act).status_code == 403
+    assert queue.get(ids["waiting"]).status == "waiting"
+    app.close()
 
 
 def test_a_schedule_that_fails_shows_why(browser: Browser, queue: Queue, ids: dict[str, str]) -> None:
@@ -551,3 +575,35 @@ def test_the_waiting_room_stays_one_on_its_next_page_and_in_its_export(browser: 
     assert export is not None
     rows = list(csv.DictReader(io.StringIO(browser.get(export[1].replace("&amp;", "&")).text)))
     assert {row["parked"] for row in rows} == {"true"}
+
+
+def test_a_search_that_stopped_can_be_continued(
+    browser: Browser, queue: Queue, ids: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(views, "TEXT_SEARCH_FOR", timedelta(0))
+    now = queue.store.now()
+    queue.store.insert([a_task(f"new{number}", created_at=now, run_at=now, updated_at=now) for number in range(1_000)])
+    page = browser.get(f"tasks?q={quote('title:조류')}").text
+    assert "No match so far" in page
+    assert "the search stopped at tasks of" in page
+    for _ in range(3):
+        (further,) = re.findall(r'href="([^"]*)"[^>]*rel="next"', page) or [""]
+        if not further:
+            break
+        page = browser.get(html.unescape(further)).text
+    assert ids["waiting"] in page
+
+
+def test_schedules_are_shown_page_by_page(browser: Browser, queue: Queue) -> None:
+    crons = Pipeline("crons")
+    crons.phase(lambda payload: None, name="one")
+    for number in range(250):
+        crons.cron(f"{number % 60} 5 * * *", name=f"c{number}")
+    queue.publish(crons)
+    found, address = [], "schedules"
+    while address:
+        page = browser.get(address).text
+        found.append(re.findall(r'id="cron-crons-(c\d+)"', page))
+        address = html.unescape("".join(re.findall(r'href="([^"]*)"[^>]*rel="next"', page)))
+    assert [len(names) for names in found] == [100, 100, 50]
+    assert len({name for names in found for name in names}) == 250

@@ -63,7 +63,7 @@ def _page_endpoint(page: Page) -> Endpoint:
 
 def _ask(call: Call) -> Ask:
     pairs = [pair for pair in call.request.query_params.multi_items() if pair[0] != "lang"]
-    return Ask(call.queue, live.live_of(call.site).views(call.queue), pairs, call.site.scale)
+    return Ask(call.queue, call.views, pairs, call.site.scale)
 
 
 def _show(call: Call, page: Page) -> Response:

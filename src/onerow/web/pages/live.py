@@ -13,8 +13,6 @@ from starlette.responses import Response, StreamingResponse
 
 from onerow.core.errors import OnerowError
 from onerow.engine.queue.queue import Queue
-from onerow.engine.views import Views
-from onerow.engine.views.counts import BackgroundCounts
 from onerow.web.pages.page import Ask, Page, digest, split_view
 from onerow.web.pages.rendering import away, fragment, variant_of
 from onerow.web.problems import INTERNAL_ERROR, Problem, Refused, problem_of
@@ -96,7 +94,6 @@ class Live:
     def __init__(self, site: Site) -> None:
         self._site = site
         self._readers: dict[tuple[str | None, str], tuple[Reader, asyncio.Task[None]]] = {}
-        self._views: dict[str | None, Views] = {}
         self.streams = 0  # that are open
         self.ending = False
 
@@ -113,15 +110,6 @@ class Live:
             for listener in reader.listeners:
                 listener.set()
 
-    def views(self, queue: Queue) -> Views:
-        """Return the views of a queue, kept so that their caches serve all requests."""
-        user = queue.user_id
-        if len(self._views) > 1_000:
-            self._views.clear()
-        if (found := self._views.get(user)) is None:
-            found = Views(queue, BackgroundCounts(self._site.counting.submit, first_within=None))
-        return self._views.setdefault(user, found)
-
     def reader(self, queue: Queue, page: Page, view: str) -> Reader:
         """Return the reader of a view, started if none runs."""
         key = (queue.user_id, view)
@@ -131,7 +119,7 @@ class Live:
             if len(self._readers) >= MOST_READERS:
                 raise _too_busy("too many different pages are shown")
             _, pairs = split_view(view)
-            reader = Reader(self._site, page, Ask(queue, self.views(queue), pairs, self._site.scale))
+            reader = Reader(self._site, page, Ask(queue, self._site.views(queue), pairs, self._site.scale))
             task = asyncio.get_running_loop().create_task(reader.run())
             self._readers[key] = found = (reader, task)
         return found[0]

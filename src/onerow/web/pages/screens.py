@@ -25,6 +25,7 @@ RANGES = {
     "24h": timedelta(hours=24),
 }
 _CARDS = 500
+_SCHEDULES = 100
 _PINGS = 20
 
 
@@ -170,14 +171,16 @@ class _Shown(Scheduled, frozen=True):
 
 def read_schedules(ask: Ask) -> dict[str, Any]:
     now = ask.queue.store.now()
-    shown = []
-    for each in ask.views.schedules():
+    schedules, shown = ask.views.schedules(), []
+    begin = int(after) if (after := ask.get("after")).isdecimal() else 0
+    end = begin + _SCHEDULES
+    for each in schedules[begin:end]:
         upcoming = [each.next]
         while len(upcoming) < 3:
             upcoming.append(schedule.next_time(each.cron, upcoming[-1]))
         words = CronSim(each.cron.expression, now).explain()
         shown.append(_Shown(**asdict(each), words=words, upcoming=upcoming))
-    return {"schedules": shown}
+    return {"schedules": shown, "next": end if end < len(schedules) else None}
 
 
 def read_operations(ask: Ask) -> dict[str, Any]:
