@@ -20,6 +20,7 @@ from onerow.web.security.sessions import COOKIE, KEPT_FOR, Sessions
 from tests.web.kit import PASSWORD, TENANT_TOKEN, TOKENS, Client, access, api, csrf_of, log_in
 
 PAGE = {"accept": "text/html"}
+HASH = hash_password(PASSWORD, cost=1024)
 PATHS = {"task_id": "t1", "pipeline": "clips", "phase": "script", "name": "x"}
 
 
@@ -118,6 +119,33 @@ def test_the_host_application_decides_who_may_call(queue: Queue) -> None:
         app.close()
 
 
+@pytest.mark.parametrize("refusal", [None, False])
+def test_the_host_application_refuses_with_nothing(queue: Queue, refusal: Any) -> None:
+    app = dashboard(queue, authorize=lambda request: refusal)
+    try:
+        assert Client(app).get("/api/v1/overview").status_code == 403
+    finally:
+        app.close()
+
+
+def test_users_of_the_host_application_are_kept_apart(queue: Queue) -> None:
+    mine = queue.add("clips", user_id="kim")
+    queue.add("clips", user_id="lee")
+
+    async def authorize(request: Request) -> Identity | None:
+        return Identity(request.headers["x-user"], Role.OPERATOR, user_id=request.headers["x-user"])
+
+    app = dashboard(queue, authorize=lambda request: authorize(request))  # a function that returns an awaitable
+    try:
+        tasks = Client(app).get("/api/v1/tasks", headers={"x-user": "kim"}).json()["tasks"]
+        assert [task["task_id"] for task in tasks] == [mine.task_id]
+        page = Client(app).get("/new", headers={**PAGE, "x-user": "lee"}).text
+        foreign = {"x-user": "kim", "x-csrf-token": csrf_of(page), "origin": "http://localhost"}
+        assert Client(app).post(f"/api/v1/tasks/{mine.task_id}/cancel", headers=foreign).status_code == 403
+    finally:
+        app.close()
+
+
 def test_an_access_file_holds_users_and_tokens(tmp_path: Path) -> None:
     token, hashed = new_token(), hash_password("correct horse", cost=1024)
     path = tmp_path / "access.toml"
@@ -142,6 +170,9 @@ def test_an_access_file_holds_users_and_tokens(tmp_path: Path) -> None:
         ("[user.kim]\npassword = 'x'", "unknown table"),
         ("[users.kim]\npasword = 'x'", "unknown key"),
         ("[users.'a b']\npassword = 'scrypt'", "not a hash"),
+        (f"[users.'a b']\npassword = '{HASH}'", "without blanks"),
+        (f"[users.kim]\npassword = '{HASH.replace('1024', '65536')}'", "not a hash"),  # 64 MiB for each try
+        ("[tokens.ci]\nsha256 = 'abc'", "64 hexadecimal"),
         ("tokens", "not TOML"),
     ],
 )
@@ -154,7 +185,8 @@ def test_a_mistake_in_an_access_file_is_named(tmp_path: Path, text: str, says: s
 
 def test_password_hashes_are_salted_and_checked() -> None:
     one, two = hash_password(PASSWORD), hash_password(PASSWORD)
-    assert one != two
+    assert one.split(":")[2] != two.split(":")[2]
+    assert int(one.split(":")[1]) >= 2**15  # 32 MiB for each try
     assert check_password(PASSWORD, one)
     assert not check_password(PASSWORD + " ", one)
     with pytest.raises(BadInput, match="at least 8"):
@@ -242,6 +274,24 @@ def test_a_session_ends_after_its_time_and_with_the_password() -> None:
     assert Access().with_user("kim", before, "viewer").fingerprint("kim") != Access().with_user("kim", after, "viewer").fingerprint("kim")  # fmt: skip
 
 
+def test_a_session_has_the_rights_that_its_user_has_now(queue: Queue) -> None:
+    app = dashboard(queue, access=Access().with_user("kim", HASH, "admin"))
+    try:
+        queue.add("clips", user_id="lee")
+        client = Client(app)
+        log_in(client)
+        assert len(client.get("/api/v1/tasks").json()["tasks"]) == 1
+        app.site.authenticator.access = Access().with_user("kim", HASH, "viewer", "tenant-1")
+        assert client.get("/api/v1/tasks").json()["tasks"] == []
+        assert client.get("/new").status_code == 403
+        app.site.authenticator.access = Access().with_user("kim", hash_password(PASSWORD, cost=1024), "admin")
+        assert client.get("/api/v1/tasks").status_code == 401  # another password
+        app.site.authenticator.access = Access().with_user("lee", HASH, "admin")
+        assert client.get("/api/v1/tasks").status_code == 401
+    finally:
+        app.close()
+
+
 def test_failed_log_ins_are_limited_by_name_and_by_address(site: Dashboard) -> None:
     client = Client(site)
     for _ in range(5):
@@ -261,6 +311,21 @@ def test_failed_log_ins_are_limited_by_name_and_by_address(site: Dashboard) -> N
     rate.begin("another", "10.0.0.8")
     now[0] = 61
     rate.begin("another", "10.0.0.7")
+
+
+def test_behind_a_proxy_on_this_machine_the_address_of_the_client_counts(site: Dashboard) -> None:
+    def status(number: int, address: str, passed_on_for: str) -> int:
+        client = Client(site, address=address)
+        page = client.get("/login", headers=PAGE).text
+        fields = {"name": f"n{number}", "token": "wrong", "csrf": csrf_of(page)}
+        return client.post("/login", data=fields, headers={"x-forwarded-for": passed_on_for}).status_code
+
+    # The last address is what the proxy saw; a client can only write those before it.
+    assert {status(number, "127.0.0.1", f"10.9.9.{number}, 10.0.0.7") for number in range(20)} == {401}
+    assert status(20, "127.0.0.1", "10.0.0.7") == 429
+    assert status(21, "127.0.0.1", "10.0.0.8") == 401
+    assert {status(number, "10.0.0.9", f"10.0.1.{number}") for number in range(30, 50)} == {401}
+    assert status(50, "10.0.0.9", "10.0.1.50") == 429
 
 
 def test_addresses_of_one_ipv6_network_count_as_one() -> None:
@@ -346,6 +411,7 @@ def test_every_response_has_the_headers_against_framing_and_scripts(site: Dashbo
         answer = Client(site).get(path, headers=PAGE)
         for name, value in HEADERS.items():
             assert answer.headers[name] == value
+        assert answer.headers["x-frame-options"] == "DENY"
         assert "unsafe" not in answer.headers["content-security-policy"]
         assert "frame-ancestors 'none'" in answer.headers["content-security-policy"]
         assert answer.headers["cache-control"] == "no-store"

@@ -7,6 +7,7 @@ from starlette.responses import Response
 from onerow.web.pages import login_page
 from onerow.web.problems import Problem
 from onerow.web.routing import Call, Endpoint, get, post
+from onerow.web.security.requests import is_loopback
 from onerow.web.security.roles import Role
 from onerow.web.security.sessions import COOKIE, KEPT_FOR
 
@@ -35,7 +36,7 @@ def _log_in(call: Call) -> Response:
     authenticator, rate = call.site.authenticator, call.site.log_in_rate
     name, password, token = (call.form.get(field, "") for field in ("name", "password", "token"))
     wanted = _inner_path(call.form.get("next", ""))
-    address = call.request.client.host if call.request.client else ""
+    address = _address(call)
     rate.begin(name, address)
     cookie = authenticator.log_in(name, password, token.strip())
     if cookie is None:
@@ -54,6 +55,13 @@ def _log_out(call: Call) -> Response:
     response = call.redirect("login")
     _set_cookie(call, response, "", 0)
     return response
+
+
+def _address(call: Call) -> str:
+    """Return the client's address; behind a proxy on this machine, the one that the proxy saw."""
+    address = call.request.client.host if call.request.client else ""
+    passed_on = call.request.headers.get("x-forwarded-for", "") if is_loopback(address) else ""
+    return passed_on.rpartition(",")[2].strip()[:100] or address
 
 
 def _set_cookie(call: Call, response: Response, value: str, max_age: int) -> None:

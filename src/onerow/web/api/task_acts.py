@@ -115,10 +115,10 @@ def run_bulk(call: Call, act: TaskAct, asked: Selected, arguments: Any) -> Answe
                 fix="look at them again",
             )
         )  # fmt: skip
-    how = {"on": chosen(asked.ids, asked.where), "pace": asked.pace, "limit": asked.limit}
+    on, how = chosen(asked.ids, asked.where), {"pace": asked.pace, "limit": asked.limit}
 
     def run(**more: Any) -> Progress:
-        return act.run(call.queue, tasks, arguments, call.by, **how, **more)
+        return act.run(call.queue, tasks, arguments, call.by, on, **how, **more)
 
     if count > AT_ONCE or asked.pace is not None:
         call.site.background.start(f"{act.name} by {call.by}", run)
