@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -13,6 +14,7 @@ import httpx
 import pytest
 
 from onerow import Queue
+from onerow.web.pages import live, rendering
 from onerow.web.pages.live import live_of
 from onerow.web.pages.page import Ask, Page
 from tests.web.pages.kit import served
@@ -83,16 +85,28 @@ def test_an_unchanged_page_is_not_sent_again(queue: Queue, ids: dict[str, str]) 
 
 
 @pytest.mark.parametrize("clients", [40, pytest.param(200, marks=pytest.mark.slow)])
-def test_many_clients_cause_as_many_reads_as_one(queue: Queue, ids: dict[str, str], clients: int) -> None:
+def test_many_clients_cause_as_many_reads_as_one(
+    queue: Queue, ids: dict[str, str], clients: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rendered: Counter[str] = Counter()
+
+    def fragment(template: str, *given: Any) -> str:
+        rendered[template] += 1
+        return rendering.fragment(template, *given)
+
+    monkeypatch.setattr(live, "fragment", fragment)
+
     async def watch(base: str, app: Any) -> None:
         async with AsyncExitStack() as stack:
             streams = await asyncio.gather(*(open_stream(stack, base, "tasks") for _ in range(clients)))
             await asyncio.gather(*(first(stream, "view", view="tasks") for stream in streams))
-            live = live_of(app.site)
-            assert len(live.readers) == 2  # the page and the rail
-            reads = {key: reader.reads for key, reader in live.readers.items()}
-            numbers = {key: reader.number for key, reader in live.readers.items()}
+            readers = live_of(app.site).readers
+            assert len(readers) == 2  # the page and the rail
+            reads = {key: reader.reads for key, reader in readers.items()}
+            numbers = {key: reader.number for key, reader in readers.items()}
             assert all(reads[key] - numbers[key] <= 1 for key in reads)  # each read serves every client
+            assert rendered["tasks.html"] <= reads[None, "tasks"]
+            assert rendered["rail.html"] <= reads[None, "rail"]
 
     with served(queue) as (base, app):
         asyncio.run(watch(base, app))

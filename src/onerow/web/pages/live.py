@@ -40,7 +40,7 @@ class Reader:
         self.number = 0  # of readings so far
         self.problem: Problem | None = None
         self._values: dict[str, Any] = {}
-        self._rendered: dict[Variant, tuple[str, str]] = {}
+        self._rendered: dict[Variant, asyncio.Task[tuple[str, str]]] = {}
         self.listeners: set[asyncio.Event] = set()
         self.reads = 0
 
@@ -81,9 +81,12 @@ class Reader:
     async def shown(self, variant: Variant) -> tuple[str, str]:
         """Return the page's content and its digest, rendered once for each language and role."""
         if variant not in self._rendered:
-            html = await self._site.pool.run(fragment, self._page.template, self._values, variant, self._site.queue.url)
-            self._rendered[variant] = (html, digest(html))
-        return self._rendered[variant]
+            self._rendered[variant] = asyncio.get_running_loop().create_task(self._render(variant))
+        return await asyncio.shield(self._rendered[variant])  # a stream that ends does not end it for the others
+
+    async def _render(self, variant: Variant) -> tuple[str, str]:
+        html = await self._site.pool.run(fragment, self._page.template, self._values, variant, self._site.queue.url)
+        return html, digest(html)
 
 
 class Live:
