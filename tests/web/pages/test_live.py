@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import threading
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
@@ -14,10 +15,11 @@ import httpx
 import pytest
 
 from onerow import Queue
+from onerow.web import app
 from onerow.web.pages import live, rendering
 from onerow.web.pages.live import live_of
 from onerow.web.pages.page import Ask, Page
-from tests.web.pages.kit import served
+from tests.web.pages.kit import HTML, served
 
 PATIENCE = 900.0
 
@@ -153,6 +155,43 @@ def test_a_store_that_does_not_answer_is_reported_and_heals(queue: Queue, ids: d
 
     with served(queue) as (base, _):
         asyncio.run(watch(base))
+
+
+def test_a_store_that_hangs_is_reported_and_the_page_heals(
+    queue: Queue, ids: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = Page.values
+    goes_on = threading.Event()
+
+    def values(page: Page, ask: Ask) -> dict[str, Any]:
+        goes_on.wait(PATIENCE)
+        return read(page, ask)
+
+    async def watch(base: str) -> None:
+        async with AsyncExitStack() as stack:
+            response = await open_stream(stack, base, "tasks")
+            lines = messages(response)
+            async with asyncio.timeout(PATIENCE):
+                async for message in lines:
+                    if message["kind"] == "away" and message["view"] == "tasks":
+                        assert "has not answered" in message["html"]
+                        break
+                page = await asyncio.to_thread(httpx.get, f"{base}tasks", headers=HTML, timeout=PATIENCE)
+                assert page.status_code == 503
+                assert 'data-failed="1"' in page.text
+                goes_on.set()
+                async for message in lines:
+                    if message["kind"] == "view":
+                        break
+
+    monkeypatch.setattr(Page, "values", values)
+    monkeypatch.setattr(live, "_SLOW", 0.1)
+    monkeypatch.setattr(app, "LONGEST", 0.1)
+    try:
+        with served(queue) as (base, _):
+            asyncio.run(watch(base))
+    finally:
+        goes_on.set()
 
 
 def test_a_page_that_can_not_be_read_is_reported_and_read_again(
