@@ -3,6 +3,8 @@
 import asyncio
 import json
 import os
+import threading
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -13,15 +15,15 @@ import httpx
 import pytest
 
 from onerow import Queue, StoreUnavailable, UnknownName
-from onerow.web import Access, Dashboard, dashboard, routing
-from onerow.web.pages import live
+from onerow.web import Access, Dashboard, app, dashboard, routing
+from onerow.web.pages import live, rendering
 from onerow.web.pages.live import live_of
 from onerow.web.pages.page import Ask, Page
 from onerow.web.pages.rendering import away
 from onerow.web.problems import problem_of
 from onerow.web.security.roles import Role
 from tests.web.kit import Client
-from tests.web.pages.kit import served
+from tests.web.pages.kit import HTML, served
 
 PATIENCE = 900.0
 
@@ -90,16 +92,28 @@ def test_an_unchanged_page_is_not_sent_again(queue: Queue, ids: dict[str, str]) 
 
 
 @pytest.mark.parametrize("clients", [40, pytest.param(200, marks=pytest.mark.slow)])
-def test_many_clients_cause_as_many_reads_as_one(queue: Queue, ids: dict[str, str], clients: int) -> None:
+def test_many_clients_cause_as_many_reads_as_one(
+    queue: Queue, ids: dict[str, str], clients: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rendered: Counter[str] = Counter()
+
+    def fragment(template: str, *given: Any) -> str:
+        rendered[template] += 1
+        return rendering.fragment(template, *given)
+
+    monkeypatch.setattr(live, "fragment", fragment)
+
     async def watch(base: str, app: Any) -> None:
         async with AsyncExitStack() as stack:
             streams = await asyncio.gather(*(open_stream(stack, base, "tasks") for _ in range(clients)))
             await asyncio.gather(*(first(stream, "view", view="tasks") for stream in streams))
-            live = live_of(app.site)
-            assert len(live.readers) == 2  # the page and the rail
-            reads = {key: reader.reads for key, reader in live.readers.items()}
-            numbers = {key: reader.number for key, reader in live.readers.items()}
+            readers = live_of(app.site).readers
+            assert len(readers) == 2  # the page and the rail
+            reads = {key: reader.reads for key, reader in readers.items()}
+            numbers = {key: reader.number for key, reader in readers.items()}
             assert all(reads[key] - numbers[key] <= 1 for key in reads)  # each read serves every client
+            assert rendered["tasks.html"] <= reads[None, "tasks"]
+            assert rendered["rail.html"] <= reads[None, "rail"]
 
     with served(queue) as (base, app):
         asyncio.run(watch(base, app))
@@ -146,6 +160,43 @@ def test_a_store_that_does_not_answer_is_reported_and_heals(queue: Queue, ids: d
 
     with served(queue) as (base, _):
         asyncio.run(watch(base))
+
+
+def test_a_store_that_hangs_is_reported_and_the_page_heals(
+    queue: Queue, ids: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = Page.values
+    goes_on = threading.Event()
+
+    def values(page: Page, ask: Ask) -> dict[str, Any]:
+        goes_on.wait(PATIENCE)
+        return read(page, ask)
+
+    async def watch(base: str) -> None:
+        async with AsyncExitStack() as stack:
+            response = await open_stream(stack, base, "tasks")
+            lines = messages(response)
+            async with asyncio.timeout(PATIENCE):
+                async for message in lines:
+                    if message["kind"] == "away" and message["view"] == "tasks":
+                        assert "has not answered" in message["html"]
+                        break
+                page = await asyncio.to_thread(httpx.get, f"{base}tasks", headers=HTML, timeout=PATIENCE)
+                assert page.status_code == 503
+                assert 'data-failed="1"' in page.text
+                goes_on.set()
+                async for message in lines:
+                    if message["kind"] == "view":
+                        break
+
+    monkeypatch.setattr(Page, "values", values)
+    monkeypatch.setattr(live, "_SLOW", 0.1)
+    monkeypatch.setattr(app, "LONGEST", 0.1)
+    try:
+        with served(queue) as (base, _):
+            asyncio.run(watch(base))
+    finally:
+        goes_on.set()
 
 
 def test_a_page_that_can_not_be_read_is_reported_and_read_again(
