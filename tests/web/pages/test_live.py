@@ -294,7 +294,9 @@ def test_a_stream_of_pages_that_the_caller_may_not_see_is_refused(queue: Queue, 
 def test_callers_for_different_users_share_no_page(queue: Queue, ids: dict[str, str]) -> None:
     mine = {user: queue.add("mails", {"to": "kim"}, user_id=user).task_id for user in ("ann", "ben")}
     tokens = {user: f"token-of-{user}-0123456789abcdef" for user in mine}
+    operator = "token-of-operator-0123456789abcdef"
     access = Access().with_token("all", "token-of-all-0123456789abcdef", "viewer")
+    access = access.with_token("operator", operator, "operator")
     for user, token in tokens.items():
         access = access.with_token(user, token, "viewer", user)
 
@@ -307,6 +309,9 @@ def test_callers_for_different_users_share_no_page(queue: Queue, ids: dict[str, 
             assert all(mine[user] in shown["all"] for user in mine)
             assert (mine["ann"] in shown["ann"], mine["ben"] in shown["ann"]) == (True, False)
             assert (mine["ann"] in shown["ben"], mine["ben"] in shown["ben"]) == (False, True)
+            acting = await open_stream(stack, base, "tasks", token=operator)
+            assert "act?name=" in (await first(acting, "view", view="tasks"))["html"]
+            assert "act?name=" not in shown["all"]  # the same page, read once, but a viewer may not act
             client = await stack.enter_async_context(httpx.AsyncClient(timeout=PATIENCE))
             for view in ("workers", "phases", "schedules", "operations", "system"):
                 headers = {"authorization": f"Bearer {tokens['ann']}"}

@@ -29,7 +29,7 @@ from onerow.web.pages import screens, tasks
 from onerow.web.security.roles import Role
 from tests.engine.kit import until, working
 from tests.samples import a_task
-from tests.web.pages.kit import BAD, PAGES, TABS, Browser, fill, mails
+from tests.web.pages.kit import BAD, PAGES, TABS, Browser, clips, fill, mails
 
 
 @dataclass
@@ -509,6 +509,48 @@ def test_the_log_is_downloaded_as_text(browser: Browser, ids: dict[str, str]) ->
     assert "writing about" in found
     assert 'id="line-' not in browser.get(f"task?id={ids['completed']}&tab=log&grep=^nothing").text
     assert browser.get(f"task?id={ids['completed']}&tab=log&grep=%28").status_code == 422
+
+
+def test_a_board_shows_the_tasks_of_its_pipeline_only(browser: Browser, queue: Queue, ids: dict[str, str]) -> None:
+    other = Pipeline("songs", title="{topic}")
+
+    @other.phase
+    def script(job: Any) -> None: ...
+
+    queue.publish(other)
+    queue.fail(song := queue.add("songs", {"topic": "waves"}).task_id, "out of tune")
+    cards = re.findall(r'id="card-([^"]+)"', browser.get("board?pipeline=songs").text)
+    assert cards == [song]
+    assert song not in browser.get("board?pipeline=clips").text
+
+
+def test_a_cause_leads_to_its_tasks(browser: Browser, queue: Queue, ids: dict[str, str]) -> None:
+    queue.fail(queue.add("clips", {"topic": "x"}).task_id, "not wanted")
+    page = browser.get("failures").text
+    cause = re.search(r'<h2><a href="(tasks\?[^"]+)">ConnectionError', page)
+    assert cause is not None
+    assert re.findall(r'id="row-([^"]+)"', browser.get(html.unescape(cause[1])).text) == [ids["failed"]]
+
+
+def test_schedules_show_three_runs_and_the_overview_slots_and_what_no_worker_serves(
+    browser: Browser, queue: Queue, ids: dict[str, str]
+) -> None:
+    (runs,) = re.findall(
+        r'<td class="small"><span>((?:<time.*?</time>(?: · )?)+)</span>', browser.get("schedules").text
+    )
+    assert runs.count("<time") == 3
+    assert "no worker" in browser.get("").text.partition("</nav>")[0]
+    with closing(Queue(queue.url)) as other, working(other, mails(), clips(), concurrency=7):
+        until(lambda: "7 slots" in browser.get("").text, "the slots")
+        until(lambda: "no worker" not in browser.get("").text.partition("</nav>")[0], "the served phases")
+
+
+def test_an_error_shows_nothing_of_the_queue_to_unknown_callers(queue: Queue, ids: dict[str, str]) -> None:
+    app = dashboard(queue, authorize=lambda request: None)
+    page = Browser(app).get("tasks")
+    assert page.status_code == 403
+    assert "clips" not in page.text
+    app.close()
 
 
 def test_a_viewer_sees_no_act_and_a_tenant_sees_only_its_tasks(queue: Queue, ids: dict[str, str]) -> None:
