@@ -17,7 +17,7 @@ from onerow.web import Access, Dashboard, dashboard, routing
 from onerow.web.pages import live
 from onerow.web.pages.live import live_of
 from onerow.web.pages.page import Ask, Page
-from tests.web.kit import Client
+from tests.web.kit import TENANT_TOKEN, Client, access
 from tests.web.pages.kit import served
 
 PATIENCE = 900.0
@@ -189,16 +189,32 @@ def _mend(queue: Queue, path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", ["/live?view=tasks", "/api/v1/tasks/t1/logs/stream"])
-def test_a_stream_ends_when_its_caller_is_allowed_no_more(
-    queue: Queue, ids: dict[str, str], monkeypatch: pytest.MonkeyPatch, path: str
+@pytest.mark.parametrize("then", [None, "operator"])
+def test_a_stream_ends_when_its_caller_is_not_the_same_any_more(
+    queue: Queue, ids: dict[str, str], monkeypatch: pytest.MonkeyPatch, path: str, then: str | None
 ) -> None:
     monkeypatch.setattr(routing, "CHECK_EVERY", 0.05)
     queue.add("mails", {"to": "x"}, task_id="t1")
-    answers = iter(["viewer", "viewer"])  # to the request, and once more while the stream is open
-    app = dashboard(queue, authorize=lambda request: next(answers, None))
+    answers = iter(["viewer", "viewer", then, "left"])  # to the request, and then while the stream is open
+    app = dashboard(queue, authorize=lambda request: next(answers))
     try:
         assert Client(app).get(path).status_code == 200  # it has ended
-        assert next(answers, None) is None
+        assert next(answers) == "left"
+    finally:
+        app.close()
+
+
+def test_a_caller_for_one_user_shares_no_page_with_others(queue: Queue, ids: dict[str, str]) -> None:
+    app = dashboard(queue, access=access())
+    try:
+        assert Client(app, token=TENANT_TOKEN).get("/live?view=workers").status_code == 403
+
+        async def readers() -> list[live.Reader]:
+            page = Page(path="tasks", title="", template="tasks.html", read=lambda ask: {})
+            found = live_of(app.site)
+            return [found.reader(each, page, "tasks") for each in (queue, queue.for_user("a"), queue.for_user("b"))]
+
+        assert len(set(asyncio.run(readers()))) == 3
     finally:
         app.close()
 
