@@ -72,7 +72,9 @@ def test_a_caller_for_one_user_sees_and_changes_only_that_users_tasks(site: Dash
     claimed = client.post("/api/v1/claims", {"pipeline": "clips", "limit": 10}).json()["leases"]
     assert {lease["task_id"] for lease in claimed} == {mine.task_id, added["task"]["task_id"]}
     refused = [e for e in all_endpoints(site) if e.all_users]
-    assert {e.path for e in refused} >= {"/api/v1/workers", "/api/v1/purge", "/api/v1/pipelines/{pipeline}/pause"}
+    everyones = {"workers", "purge", "stats", "schedules", "operations", "pipelines", "pipelines/{pipeline}/pause"}
+    pages = {"/workers", "/phases", "/schedules", "/operations", "/system", "/metrics", "/scale"}
+    assert {e.path for e in refused} >= {f"/api/v1/{path}" for path in everyones} | pages
     for endpoint in refused:
         assert client(endpoint.method, filled(endpoint.path), json={}).status_code == 403, endpoint.path
     assert queue.get(other.task_id).status == "waiting"
@@ -165,6 +167,7 @@ def test_an_access_file_holds_users_and_tokens(tmp_path: Path) -> None:
     [
         ("[tokens.ci]\nrole = 'king'\ntoken = 'xxxxxxxxxxxxxxxxxxxx'", "no role 'king'"),
         ("[tokens.ci]\ntoken = 'short'", "at least 20"),
+        ("[tokens.ci]\nrole = 'public'\ntoken = 'xxxxxxxxxxxxxxxxxxxx'", "no role 'public'"),
         ("[tokens.ci]\nrole = 'admin'", "either token or sha256"),
         ("[users.kim]\npassword = 'plain'", "not a hash"),
         ("[user.kim]\npassword = 'x'", "unknown table"),
@@ -208,7 +211,8 @@ def test_a_user_logs_in_and_out(site: Dashboard) -> None:
     assert client.get("/api/v1/overview").status_code == 200
     kept = client.cookies[COOKIE]
     page = client.get("/login", headers=PAGE).text
-    assert client.post("/logout", data={"csrf": csrf_of(page)}).status_code == 303
+    left = client.post("/logout", data={"csrf": csrf_of(page)})
+    assert (left.status_code, "Max-Age=0" in left.headers["set-cookie"]) == (303, True)
     client.cookies.set(COOKIE, kept, domain="localhost.local")
     assert client.get("/api/v1/overview").status_code == 401
 
@@ -268,6 +272,10 @@ def test_a_session_ends_after_its_time_and_with_the_password() -> None:
     cookie = sessions.make("user", "kim", "mark")
     assert sessions.read(cookie) is not None
     assert Sessions("other" * 10).read(cookie) is None
+    text = cookie.partition(".")[0]
+    assert sessions.read(f"{text}.{sessions.csrf(text)}") is None  # a CSRF token signs no session
+    with pytest.raises(BadInput, match="at least 32"):
+        Sessions("short")
     now[0] += KEPT_FOR
     assert sessions.read(cookie) is None
     before, after = hash_password("old password", 1024), hash_password("new password", 1024)
@@ -311,6 +319,18 @@ def test_failed_log_ins_are_limited_by_name_and_by_address(site: Dashboard) -> N
     rate.begin("another", "10.0.0.8")
     now[0] = 61
     rate.begin("another", "10.0.0.7")
+
+
+def test_what_the_limit_on_log_ins_keeps_is_bounded() -> None:
+    now = [0.0]
+    rate = LogInRate(clock=lambda: now[0])
+    rate.begin("x" * 20_000, "10.0.0.7")
+    assert len(max(rate._failures, key=len)) < 200
+    for number in range(5_000):
+        rate.begin(f"n{number}", f"10.1.{number // 256}.{number % 256}")
+    now[0] = 61
+    rate.begin("kim", "10.0.0.7")
+    assert len(rate._failures) == 2
 
 
 def test_behind_a_proxy_on_this_machine_the_address_of_the_client_counts(site: Dashboard) -> None:
@@ -383,6 +403,8 @@ def test_a_browser_needs_the_token_of_its_own_session(site: Dashboard, queue: Qu
 
 def test_a_form_of_another_site_cannot_use_this_machines_rights(local_site: Dashboard, queue: Queue) -> None:
     task = queue.add("clips")
+    own = Client(local_site).post(f"/api/v1/tasks/{task.task_id}/cancel", headers={"origin": "http://localhost"})
+    assert own.status_code == 403  # a browser sent it: it needs the token of our pages
     for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data"):
         answer = Client(local_site).post(
             f"/api/v1/tasks/{task.task_id}/cancel", content=b"{}", headers={"content-type": kind}
@@ -393,14 +415,20 @@ def test_a_form_of_another_site_cannot_use_this_machines_rights(local_site: Dash
 
 @pytest.mark.parametrize("host", ["evil.example", "localhost.evil.example", "127.0.0.1.evil.example", ""])
 def test_an_unknown_host_is_refused(local_site: Dashboard, host: str) -> None:
-    answer = Client(local_site).get("/api/v1/overview", headers={"host": host})
+    answer = Client(local_site).get("/api/v1/overview", headers={"host": host, "x-forwarded-host": "localhost"})
     assert answer.status_code == 421
 
 
 def test_named_hosts_are_answered(queue: Queue) -> None:
     app = dashboard(queue, access=access(), hosts=["queue.example.com", "*.apps.example.com"])
     try:
-        for host, status in [("queue.example.com:8443", 200), ("a.apps.example.com", 200), ("example.com", 421)]:
+        for host, status in [
+            ("queue.example.com:8443", 200),
+            ("a.apps.example.com", 200),
+            ("queue.example.com.", 200),
+            ("example.com", 421),
+            ("evilapps.example.com", 421),
+        ]:
             assert api(app).get("/api/v1/overview", headers={"host": host}).status_code == status
     finally:
         app.close()

@@ -243,16 +243,17 @@ def _mend(queue: Queue, path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", ["/live?view=tasks", "/api/v1/tasks/t1/logs/stream"])
-def test_a_stream_ends_when_its_caller_is_allowed_no_more(
-    queue: Queue, ids: dict[str, str], monkeypatch: pytest.MonkeyPatch, path: str
+@pytest.mark.parametrize("then", [None, "operator"])
+def test_a_stream_ends_when_its_caller_is_not_the_same_any_more(
+    queue: Queue, ids: dict[str, str], monkeypatch: pytest.MonkeyPatch, path: str, then: str | None
 ) -> None:
     monkeypatch.setattr(routing, "CHECK_EVERY", 0.05)
     queue.add("mails", {"to": "x"}, task_id="t1")
-    answers = iter(["viewer", "viewer"])  # to the request, and once more while the stream is open
-    app = dashboard(queue, authorize=lambda request: next(answers, None))
+    answers = iter(["viewer", "viewer", then, "left"])  # to the request, and then while the stream is open
+    app = dashboard(queue, authorize=lambda request: next(answers))
     try:
         assert Client(app).get(path).status_code == 200  # it has ended
-        assert next(answers, None) is None
+        assert next(answers) == "left"
     finally:
         app.close()
 
