@@ -21,7 +21,7 @@ COLUMNS = (
     "task", "title", "phase", "status", "progress", "attempt", "added", "due", "ended", "run time", "worker", "user",
     "priority", "waits for", "error",
 )  # fmt: skip
-DEFAULT_COLUMNS = ("task", "title", "phase", "status", "progress", "attempt", "added", "run time", "error")
+DEFAULT_COLUMNS = ("task", "title", "phase", "status", "attempt", "added", "run time", "error")
 WAITING_COLUMNS = ("task", "title", "phase", "status", "waits for", "added", "due")
 NUMBERS = frozenset({"attempt", "added", "due", "ended", "run time", "priority"})
 COOKIE = "onerow_columns"

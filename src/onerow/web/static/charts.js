@@ -46,7 +46,7 @@
       options: {
         width, height: 180, series: [{ label: "", value: (_, at) => at == null ? "" : data.labels ? data.labels[at] : new Date(at * 1000).toLocaleTimeString() }, ...series],
         axes: axes(data.unit, data.labels, width), cursor: { y: false, points: { size: 6 } }, legend: { live: true },
-        scales: { x: { time: !data.labels, ...(data.labels ? { range: [-0.6, x.length - 0.4] } : {}) }, y: { range: [0, most * 1.08] } }, padding: [8, 4, 0, 0],
+        scales: { x: { time: !data.labels, ...(data.labels ? { range: [-0.6, x.length - 0.4] } : {}) }, y: { range: [0, most * 1.08] } }, padding: [8, 18, 0, 0],
       },
       data: [x, ...order.map((number) => (bars ? stacked[number] : data.series[number][2]))],
     };
