@@ -161,6 +161,11 @@ def test_acts_on_many_tasks_by_query(client: Client, queue: Queue, caplog: pytes
     assert (done["done"], done["refused"]) == (3, 0)
     assert {queue.get(each).status for each in ids} == {"cancelled"}
     assert client.get("/api/v1/operations").json()["operations"][0]["by"] == "admin-bot"
+    fourth = add(client)
+    assert problem(client.post("/api/v1/acts/finish", {"ids": [fourth, "unknown"]}), 404)
+    assert queue.get(fourth).status == "waiting"  # an unknown id is found before any task is changed
+    finish = {"ids": [fourth], "arguments": {"phase_only": True}, "dry_run": True}
+    assert client.post("/api/v1/acts/finish", finish).json()["command"] == f"onerow finish {fourth} --phase-only"
     by_ids = client.post("/api/v1/acts/retry", {"ids": ids}).json()
     assert by_ids["refused"] == 3
     assert len(by_ids["problems"]) == 3

@@ -20,7 +20,8 @@ from onerow.engine.queue.queue import Queue
 from onerow.web.security.roles import Role
 
 Note = Annotated[str, Meta(max_length=1000, description="The reason; kept in the task's history.")]
-_EXAMPLE_IDS = 3
+_MOST_IDS = 100
+_JSON_OPTIONS = ("payload", "result", "metadata")
 _audit = logging.getLogger("onerow.web.audit")
 
 
@@ -102,11 +103,11 @@ def chosen(ids: Sequence[str] | None, where: str | None) -> str:
 
 
 def _words(ids: Sequence[str] | None, where: str | None) -> list[str]:
-    return ["--where", where or ""] if ids is None else list(ids)[:_EXAMPLE_IDS]
+    return ["--where", where or ""] if ids is None else list(ids)[:_MOST_IDS]
 
 
 def _more(ids: Sequence[str] | None) -> str:
-    more = len(ids or ()) - _EXAMPLE_IDS
+    more = len(ids or ()) - _MOST_IDS
     return f"  # and {more} more ids" if more > 0 else ""
 
 
@@ -151,14 +152,22 @@ class TaskAct(Struct, frozen=True, kw_only=True):
         audit(by, f"onerow {self.name} {on}: {done.done} done, {done.refused} refused")
         return done
 
-    def command(self, arguments: Arguments, *, ids: Sequence[str] | None = None, where: str | None = None) -> str:
-        """Return the command line that does the same."""
+    def command(
+        self,
+        arguments: Arguments,
+        *,
+        ids: Sequence[str] | None = None,
+        where: str | None = None,
+        pace: str | None = None,
+    ) -> str:
+        """Return the command line that does the same; a line for each task if the command takes only one."""
         if self.name == "signal":
             given = msgspec.structs.asdict(arguments)
-            words = ["onerow", "signal", *(ids or ["ID"])[:1], given.pop("name")]
-            return shlex.join(words + _options(given))
-        words = [*_words(ids, where), *_options(msgspec.structs.asdict(arguments))]
-        return shlex.join(["onerow", self.name, *words]) + _more(ids)
+            name, options = given.pop("name"), _options(given)
+            lines = [shlex.join(["onerow", "signal", task, name, *options]) for task in (ids or ["ID"])[:_MOST_IDS]]
+            return "\n".join(lines)
+        options = _options(msgspec.structs.asdict(arguments)) + (["--pace", pace] if pace else [])
+        return shlex.join(["onerow", self.name, *_words(ids, where), *options]) + _more(ids)
 
 
 class ControlAct(Struct, frozen=True, kw_only=True):
@@ -212,10 +221,12 @@ def _options(given: dict[str, Any]) -> list[str]:
     words: list[str] = []
     for name, value in given.items():
         option = f"--{name.replace('_', '-')}"
-        if value is True:
+        if name in _JSON_OPTIONS:
+            words += [] if value is None else [option, _json(value)]
+        elif value is True:
             words.append(option)
-        elif value not in (None, False, "") and (name, value) != ("error_class", "permanent"):
-            words += [option, value if isinstance(value, str) and name != "payload" else _json(value)]
+        elif value is not None and value is not False and value != "" and (name, value) != ("error_class", "permanent"):
+            words += [option, str(value)]
     return words
 
 

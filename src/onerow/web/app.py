@@ -1,5 +1,6 @@
 """The ASGI application: finds the endpoint of a request, checks who may call it, runs it, and adds headers."""
 
+import asyncio
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, MutableMapping
@@ -16,7 +17,7 @@ from onerow.web.api import api_routes
 from onerow.web.operational import operational_routes
 from onerow.web.pages import error_page, page_routes
 from onerow.web.pages.live import live_of
-from onerow.web.problems import INTERNAL_ERROR, Problem, Refused, problem_of, problem_response
+from onerow.web.problems import INTERNAL_ERROR, Problem, Refused, not_answered, problem_of, problem_response
 from onerow.web.routing import Call, Endpoint
 from onerow.web.security.headers import secure
 from onerow.web.security.requests import (
@@ -32,6 +33,8 @@ from onerow.web.site import Site
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+LONGEST = 30.0
+"""Seconds for which a request that only reads waits for the store."""
 _log = logging.getLogger("onerow.web")
 
 
@@ -142,7 +145,13 @@ class Dashboard:
         handle: Any = call.endpoint.handle
         if inspect.iscoroutinefunction(handle):
             return await handle(call)  # type: ignore[no-any-return]
-        return await self.site.pool.run(handle, call)
+        running: Awaitable[Response] = self.site.pool.run(handle, call)
+        if call.request.method not in SAFE:
+            return await running  # it may change something, so its end is awaited
+        try:
+            return await asyncio.wait_for(running, LONGEST)
+        except TimeoutError:
+            raise Refused(not_answered(LONGEST)) from None
 
     def _show(self, request: Request, endpoint: Endpoint | None, identity: Identity, problem: Problem) -> Response:
         wants_page = "text/html" in request.headers.get("accept", "")

@@ -66,6 +66,13 @@ _STATUS: list[tuple[type[OnerowError], int]] = [
 INTERNAL_ERROR = Problem(500, "internal error", "this server made a mistake; its log has the traceback")
 
 
+def not_answered(seconds: float) -> Problem:
+    """Return the problem of a store that has not answered for some time."""
+    detail = f"the store has not answered for {seconds:.0f} s"
+    fix = "look for a lock or a long statement in the database"
+    return Problem(503, "store unavailable", detail, fix, retry_after=RETRY_AFTER)
+
+
 def problem_of(error: OnerowError) -> Problem:
     """Return the problem of an error that onerow raised."""
     status = next((status for kind, status in _STATUS if isinstance(error, kind)), 500)

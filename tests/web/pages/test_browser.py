@@ -107,6 +107,9 @@ def test_a_walk_through_every_screen_and_the_main_acts(chromium: Chromium, queue
         expect(page.locator("dialog .big")).to_have_text("1 task")
         expect(page.locator("dialog .paste code")).to_have_text(f"onerow retry {ids['failed']}")
         page.locator("dialog input[name='a.note']").fill("from the dashboard")
+        expect(page.locator("dialog .paste code")).to_have_text(
+            f"onerow retry {ids['failed']} --note 'from the dashboard'"
+        )
         page.locator("dialog button.primary").click()
         expect(page.locator(".toast")).to_be_visible()
         until(lambda: queue.get(ids["failed"]).status is Status.WAITING, "the retried task")

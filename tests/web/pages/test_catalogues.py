@@ -9,6 +9,7 @@ import pytest
 
 from onerow import Queue
 from onerow.core.plan import Kind
+from onerow.core.query import KEYS
 from onerow.core.scaling import Outcome
 from onerow.core.status import Status
 from onerow.engine.views import Views
@@ -39,7 +40,7 @@ def texts() -> set[str]:
     found |= {title for _, title in rendering.NAV} | {text for _, text in basic.KEY_LIST}
     found |= {page.title for page in (*screens.SCREENS, *tasks.TASK_LISTS, task.TASK)}
     found |= set(tasks.COLUMNS) | set(task.TABS.values()) | {status.value for status in Status} | set(ROLE_NAMES)
-    found |= set(acting.LABELS.values())
+    found |= set(acting.LABELS.values()) | set(KEYS.values())
     acts: list[TaskAct | ControlAct | NamedAct] = [*TASK_ACTS.values(), *CONTROL_ACTS.values(), *NAMED_ACTS.values()]
     for act in acts:
         found.add(act.summary)

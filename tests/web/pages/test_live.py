@@ -3,6 +3,8 @@
 import asyncio
 import json
 import os
+import threading
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -12,13 +14,16 @@ from urllib.parse import quote
 import httpx
 import pytest
 
-from onerow import Queue
-from onerow.web import Access, Dashboard, dashboard, routing
-from onerow.web.pages import live
+from onerow import Queue, StoreUnavailable, UnknownName
+from onerow.web import Access, Dashboard, app, dashboard, routing
+from onerow.web.pages import live, rendering
 from onerow.web.pages.live import live_of
 from onerow.web.pages.page import Ask, Page
+from onerow.web.pages.rendering import away
+from onerow.web.problems import problem_of
+from onerow.web.security.roles import Role
 from tests.web.kit import TENANT_TOKEN, Client, access
-from tests.web.pages.kit import served
+from tests.web.pages.kit import HTML, served
 
 PATIENCE = 900.0
 
@@ -87,16 +92,28 @@ def test_an_unchanged_page_is_not_sent_again(queue: Queue, ids: dict[str, str]) 
 
 
 @pytest.mark.parametrize("clients", [40, pytest.param(200, marks=pytest.mark.slow)])
-def test_many_clients_cause_as_many_reads_as_one(queue: Queue, ids: dict[str, str], clients: int) -> None:
+def test_many_clients_cause_as_many_reads_as_one(
+    queue: Queue, ids: dict[str, str], clients: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rendered: Counter[str] = Counter()
+
+    def fragment(template: str, *given: Any) -> str:
+        rendered[template] += 1
+        return rendering.fragment(template, *given)
+
+    monkeypatch.setattr(live, "fragment", fragment)
+
     async def watch(base: str, app: Any) -> None:
         async with AsyncExitStack() as stack:
             streams = await asyncio.gather(*(open_stream(stack, base, "tasks") for _ in range(clients)))
             await asyncio.gather(*(first(stream, "view", view="tasks") for stream in streams))
-            live = live_of(app.site)
-            assert len(live.readers) == 2  # the page and the rail
-            reads = {key: reader.reads for key, reader in live.readers.items()}
-            numbers = {key: reader.number for key, reader in live.readers.items()}
+            readers = live_of(app.site).readers
+            assert len(readers) == 2  # the page and the rail
+            reads = {key: reader.reads for key, reader in readers.items()}
+            numbers = {key: reader.number for key, reader in readers.items()}
             assert all(reads[key] - numbers[key] <= 1 for key in reads)  # each read serves every client
+            assert rendered["tasks.html"] <= reads[None, "tasks"]
+            assert rendered["rail.html"] <= reads[None, "rail"]
 
     with served(queue) as (base, app):
         asyncio.run(watch(base, app))
@@ -143,6 +160,43 @@ def test_a_store_that_does_not_answer_is_reported_and_heals(queue: Queue, ids: d
 
     with served(queue) as (base, _):
         asyncio.run(watch(base))
+
+
+def test_a_store_that_hangs_is_reported_and_the_page_heals(
+    queue: Queue, ids: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = Page.values
+    goes_on = threading.Event()
+
+    def values(page: Page, ask: Ask) -> dict[str, Any]:
+        goes_on.wait(PATIENCE)
+        return read(page, ask)
+
+    async def watch(base: str) -> None:
+        async with AsyncExitStack() as stack:
+            response = await open_stream(stack, base, "tasks")
+            lines = messages(response)
+            async with asyncio.timeout(PATIENCE):
+                async for message in lines:
+                    if message["kind"] == "away" and message["view"] == "tasks":
+                        assert "has not answered" in message["html"]
+                        break
+                page = await asyncio.to_thread(httpx.get, f"{base}tasks", headers=HTML, timeout=PATIENCE)
+                assert page.status_code == 503
+                assert 'data-failed="1"' in page.text
+                goes_on.set()
+                async for message in lines:
+                    if message["kind"] == "view":
+                        break
+
+    monkeypatch.setattr(Page, "values", values)
+    monkeypatch.setattr(live, "_SLOW", 0.1)
+    monkeypatch.setattr(app, "LONGEST", 0.1)
+    try:
+        with served(queue) as (base, _):
+            asyncio.run(watch(base))
+    finally:
+        goes_on.set()
 
 
 def test_a_page_that_can_not_be_read_is_reported_and_read_again(
@@ -242,6 +296,11 @@ def test_streams_and_views_are_bounded(queue: Queue, ids: dict[str, str], monkey
         asyncio.run(watch(base, app))
 
 
+def test_a_deleted_task_is_not_called_a_store_that_does_not_answer() -> None:
+    assert "does not answer" not in away(problem_of(UnknownName("no task 'a'")), ("en", Role.VIEWER))
+    assert "does not answer" in away(problem_of(StoreUnavailable("closed")), ("en", Role.VIEWER))
+
+
 def test_a_stream_of_pages_that_the_caller_may_not_see_is_refused(queue: Queue, ids: dict[str, str]) -> None:
     with served(queue) as (base, _):
         assert httpx.get(f"{base}live?view=act").status_code == 404
@@ -251,7 +310,9 @@ def test_a_stream_of_pages_that_the_caller_may_not_see_is_refused(queue: Queue, 
 def test_callers_for_different_users_share_no_page(queue: Queue, ids: dict[str, str]) -> None:
     mine = {user: queue.add("mails", {"to": "kim"}, user_id=user).task_id for user in ("ann", "ben")}
     tokens = {user: f"token-of-{user}-0123456789abcdef" for user in mine}
+    operator = "token-of-operator-0123456789abcdef"
     access = Access().with_token("all", "token-of-all-0123456789abcdef", "viewer")
+    access = access.with_token("operator", operator, "operator")
     for user, token in tokens.items():
         access = access.with_token(user, token, "viewer", user)
 
@@ -264,11 +325,14 @@ def test_callers_for_different_users_share_no_page(queue: Queue, ids: dict[str, 
             assert all(mine[user] in shown["all"] for user in mine)
             assert (mine["ann"] in shown["ann"], mine["ben"] in shown["ann"]) == (True, False)
             assert (mine["ann"] in shown["ben"], mine["ben"] in shown["ben"]) == (False, True)
+            acting = await open_stream(stack, base, "tasks", token=operator)
+            assert "act?name=" in (await first(acting, "view", view="tasks"))["html"]
+            assert "act?name=" not in shown["all"]  # the same page, read once, but a viewer may not act
             client = await stack.enter_async_context(httpx.AsyncClient(timeout=PATIENCE))
             for view in ("workers", "phases", "schedules", "operations", "system"):
                 headers = {"authorization": f"Bearer {tokens['ann']}"}
-                answer = await client.get(f"{base}live?view=tasks&view={view}", headers=headers)
-                assert answer.status_code == 403, view
+                async with client.stream("GET", f"{base}live?view=tasks&view={view}", headers=headers) as answer:
+                    assert answer.status_code == 403, view
 
     with served(queue, access=access) as (base, _):
         asyncio.run(watch(base))

@@ -5,11 +5,13 @@ import html
 import io
 import json
 import re
+import shlex
 import threading
 from contextlib import closing
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from typing import Literal
+from typing import Annotated, Any, Literal
 from urllib.parse import quote, unquote_plus, urlencode
 
 import msgspec
@@ -27,7 +29,14 @@ from onerow.web.pages import screens, tasks
 from onerow.web.security.roles import Role
 from tests.engine.kit import until, working
 from tests.samples import a_task
-from tests.web.pages.kit import BAD, PAGES, TABS, Browser, fill, mails
+from tests.web.pages.kit import BAD, PAGES, TABS, Browser, clips, fill, mails
+
+
+@dataclass
+class Letter:
+    text: str
+    pages: Annotated[int, msgspec.Meta(ge=1)]
+    sent: bool = True
 
 
 def all_pages(ids: dict[str, str]) -> list[str]:
@@ -146,6 +155,31 @@ def test_an_act_shows_the_number_and_the_command_and_runs_with_the_name_of_the_c
     assert task.status is Status.WAITING
     assert (task.history[-1].what, task.history[-1].note) == ("retry", "again")
     assert task.history[-1].by
+
+
+@pytest.mark.parametrize(
+    "fields, command",
+    [
+        ("name=set-priority&a.priority=0", "onerow set-priority {id} --priority 0"),
+        ("name=finish&a.result=0", "onerow finish {id} --result 0"),
+        ("name=finish&a.result=%22done%22", "onerow finish {id} --result '\"done\"'"),
+        ("name=signal&a.name=go&a.payload=false", "onerow signal {id} go --payload false"),
+        ("name=retry&pace=20/min", "onerow retry {id} --pace 20/min"),
+    ],
+)
+def test_the_command_of_an_act_does_what_is_typed(
+    browser: Browser, ids: dict[str, str], fields: str, command: str
+) -> None:
+    page = html.unescape(browser.get(f"act?{fields}&id={ids['waiting']}").text)
+    assert f">{command.format(id=ids['waiting'])}<" in page
+
+
+def test_the_command_of_an_act_names_every_marked_task(browser: Browser, queue: Queue, ids: dict[str, str]) -> None:
+    marked = [task.task_id for task in queue.add_many("mails", [{"to": f"p{number}"} for number in range(5)])]
+    query = urlencode([("id", each) for each in marked])
+    assert f"onerow cancel {' '.join(marked)}<" in browser.get(f"act?name=cancel&{query}").text
+    lines = "\n".join(f"onerow signal {each} go" for each in marked)
+    assert f">{lines}<" in browser.get(f"act?name=signal&a.name=go&{query}").text
 
 
 def test_an_act_that_the_task_does_not_allow_shows_why(browser: Browser, ids: dict[str, str]) -> None:
@@ -286,7 +320,10 @@ def test_a_schedule_can_be_run_now(
 
 def test_a_schedule_of_a_user_adds_a_task_of_that_user(browser: Browser, queue: Queue) -> None:
     news = Pipeline("news")
-    news.phase(lambda payload: None, name="send")
+
+    @news.phase
+    def send(payload: Any) -> None: ...
+
     news.cron("0 9 * * *", name="daily", user_id="u7")
     queue.publish(news)
     answer = browser.post("act", {"name": "run-schedule", "pipeline": "news", "phase": "cron:daily"})
@@ -332,14 +369,35 @@ def test_a_task_is_added_from_the_form_and_mistakes_keep_what_was_typed(
     assert f"onerow add mails: added {task.task_id}" in caplog.text
 
 
-def test_a_copy_of_a_task_asks_for_the_secrets_that_are_masked(
-    browser: Browser, queue: Queue, ids: dict[str, str]
-) -> None:
-    secret = queue.add("mails", {"to": "x", "password": "hunter2"}).task_id
-    page = browser.get(f"new?like={secret}").text
-    assert "hunter2" not in page
-    assert "masked" in page
-    assert "masked" not in browser.get(f"new?like={ids['waiting']}").text
+def test_the_form_copies_a_task_whole_and_checks_the_payload(browser: Browser, queue: Queue) -> None:
+    letters = Pipeline("letters")
+
+    @letters.phase
+    def write(job: Letter) -> None: ...
+
+    queue.publish(letters)
+    task = queue.add("letters", {"text": " one\n two", "pages": 2, "sent": False})
+    page = browser.get(f"new?like={task.task_id}").text
+    assert '<textarea name="p.text" rows="4" required>\n one\n two</textarea>' in page
+    assert (
+        "queue.add(&#39;letters&#39;, {&#39;text&#39;: &#39; one\\n two&#39;, &#39;pages&#39;: 2, &#39;sent&#39;: False})"
+        in page
+    )
+    form = {"pipeline": "letters", "typed": "1", "p.text": " one\r\n two", "p.pages": "0", "user_id": "kim"}
+    answer = browser.post("new", form)
+    assert answer.status_code == 422
+    assert "pages: " in answer.text
+    assert 'name="p.sent" value="true">' in answer.text  # it was not ticked, although that is the default
+    assert "<details open>" in answer.text
+    answer = browser.post("new", form | {"p.pages": "2"})
+    added = queue.get(answer.headers["location"].partition("id=")[2])
+    assert (added.payload, added.user_id) == (task.payload, "kim")
+    # what the form has no field for is copied as JSON, and secrets are asked for
+    secret = queue.add("letters", {"text": "it's", "pages": 1, "password": "hunter2"})
+    page = html.unescape(browser.get(f"new?like={secret.task_id}").text)
+    assert '"password":"***"}</textarea>' in page
+    assert "Secrets are not copied" in page
+    assert shlex.join(["--payload", '{"text":"it\'s","pages":1,"password":"***"}']) in page
 
 
 FORMULAS = ("=1+1", "+1+1", "-1+1+cmd|' /C calc'!A0", "@1+1", "\t=1+1", "\r=1+1", "\n=1+1", "\uff1d1+1")
@@ -351,7 +409,9 @@ def test_exports_have_every_matching_task_and_no_formula(
     monkeypatch.setattr(tasks, "_EXPORTED_AT_ONCE", 2)
     for title in FORMULAS:
         queue.add("mails", {"to": "x"}, title=title, priority=-7)
-    rows = list(csv.DictReader(io.StringIO(browser.get("export?format=csv&q=pipeline:mails").text, newline="")))
+    exported = browser.get("export?format=csv&q=pipeline:mails").content
+    assert exported.startswith(b"\xef\xbb\xbf")  # without it a spreadsheet does not read UTF-8
+    rows = list(csv.DictReader(io.StringIO(exported.decode("utf-8-sig"), newline="")))
     assert {row["task_id"] for row in rows} >= {ids["waiting"], ids["processing"]}
     assert {row["title"] for row in rows if "1+1" in row["title"]} == {f"'{title}" for title in FORMULAS}
     assert [row["priority"] for row in rows].count("-7") == len(FORMULAS)  # a number is no formula
@@ -449,6 +509,48 @@ def test_the_log_is_downloaded_as_text(browser: Browser, ids: dict[str, str]) ->
     assert "writing about" in found
     assert 'id="line-' not in browser.get(f"task?id={ids['completed']}&tab=log&grep=^nothing").text
     assert browser.get(f"task?id={ids['completed']}&tab=log&grep=%28").status_code == 422
+
+
+def test_a_board_shows_the_tasks_of_its_pipeline_only(browser: Browser, queue: Queue, ids: dict[str, str]) -> None:
+    other = Pipeline("songs", title="{topic}")
+
+    @other.phase
+    def script(job: Any) -> None: ...
+
+    queue.publish(other)
+    queue.fail(song := queue.add("songs", {"topic": "waves"}).task_id, "out of tune")
+    cards = re.findall(r'id="card-([^"]+)"', browser.get("board?pipeline=songs").text)
+    assert cards == [song]
+    assert song not in browser.get("board?pipeline=clips").text
+
+
+def test_a_cause_leads_to_its_tasks(browser: Browser, queue: Queue, ids: dict[str, str]) -> None:
+    queue.fail(queue.add("clips", {"topic": "x"}).task_id, "not wanted")
+    page = browser.get("failures").text
+    cause = re.search(r'<h2><a href="(tasks\?[^"]+)">ConnectionError', page)
+    assert cause is not None
+    assert re.findall(r'id="row-([^"]+)"', browser.get(html.unescape(cause[1])).text) == [ids["failed"]]
+
+
+def test_schedules_show_three_runs_and_the_overview_slots_and_what_no_worker_serves(
+    browser: Browser, queue: Queue, ids: dict[str, str]
+) -> None:
+    (runs,) = re.findall(
+        r'<td class="small"><span>((?:<time.*?</time>(?: · )?)+)</span>', browser.get("schedules").text
+    )
+    assert runs.count("<time") == 3
+    assert "no worker" in browser.get("").text.partition("</nav>")[0]
+    with closing(Queue(queue.url)) as other, working(other, mails(), clips(), concurrency=7):
+        until(lambda: "7 slots" in browser.get("").text, "the slots")
+        until(lambda: "no worker" not in browser.get("").text.partition("</nav>")[0], "the served phases")
+
+
+def test_an_error_shows_nothing_of_the_queue_to_unknown_callers(queue: Queue, ids: dict[str, str]) -> None:
+    app = dashboard(queue, authorize=lambda request: None)
+    page = Browser(app).get("tasks")
+    assert page.status_code == 403
+    assert "clips" not in page.text
+    app.close()
 
 
 def test_a_viewer_sees_no_act_and_a_tenant_sees_only_its_tasks(queue: Queue, ids: dict[str, str]) -> None:
@@ -596,7 +698,10 @@ def test_a_search_that_stopped_can_be_continued(
 
 def test_schedules_are_shown_page_by_page(browser: Browser, queue: Queue) -> None:
     crons = Pipeline("crons")
-    crons.phase(lambda payload: None, name="one")
+
+    @crons.phase
+    def one(payload: Any) -> None: ...
+
     for number in range(250):
         crons.cron(f"{number % 60} 5 * * *", name=f"c{number}")
     queue.publish(crons)

@@ -97,7 +97,9 @@ def run_bulk(call: Call, act: TaskAct, asked: Selected, arguments: Any) -> Answe
     act.check(call.queue, arguments, asked.pace)
     tasks = act.select(call.queue, ids=asked.ids, where=asked.where)
     count = tasks.count
-    bulk = Bulk(act=act.name, matched=count, command=act.command(arguments, ids=asked.ids, where=asked.where))
+    bulk = Bulk(
+        act=act.name, matched=count, command=act.command(arguments, ids=asked.ids, where=asked.where, pace=asked.pace)
+    )
     if asked.dry_run:
         return Answer(200, bulk)
     if asked.expected is None and act.final and asked.where is not None:

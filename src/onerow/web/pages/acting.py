@@ -148,7 +148,9 @@ def _dialog(call: Call, pairs: Sequence[tuple[str, str]], problem: Problem | Non
         call, "act.html", status, **common | {
             "act": act, "count": count, "fields": fields, "final": (act.final and not ids) or act.final,
             "many": count > 1 or not ids, "typed": count > TYPED_ABOVE,
-            "command": act.command(arguments, ids=ids or None, where=None if ids else _get(pairs, "q")),
+            "command": act.command(
+                arguments, ids=ids or None, where=None if ids else _get(pairs, "q"), pace=_get(pairs, "pace").strip(),
+            ),
         }
     )  # fmt: skip
 

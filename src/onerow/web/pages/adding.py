@@ -1,5 +1,6 @@
 """The form for a new task: one field for each field of the payload's type, or JSON."""
 
+import shlex
 from typing import Any
 from urllib.parse import urlencode
 
@@ -8,7 +9,7 @@ from starlette.responses import Response
 
 from onerow.core.errors import BadInput, OnerowError
 from onerow.core.times import parse_moment
-from onerow.engine.views import FormField
+from onerow.engine.views import FormField, PayloadForm
 from onerow.web.acts import audit
 from onerow.web.problems import Problem, problem_of
 from onerow.web.routing import Call
@@ -31,12 +32,20 @@ def read_form(call: Call, given: dict[str, str], problem: Problem | None) -> dic
     form = call.views.payload_form(pipeline) if pipeline else None
     if payload is None:
         payload = _sample(form.fields) if form is not None and form.typed else {}
-    raw = asked.get("raw") == "1" or (bool(given) and not given.get("typed"))
+    raw = asked.get("raw") == "1" or (bool(given) and not given.get("typed")) or not _fits(form, payload)
+    sample = msgspec.json.encode(payload).decode()
     return {
         "names": sorted(plans), "pipeline": pipeline, "form": form, "typed": form is not None and form.typed, "raw": raw,
-        "sample": msgspec.json.encode(payload).decode(), "given": given, "problem": problem, "masked": masked,
+        "sample": sample, "given": given, "problem": problem, "masked": masked,
+        "code": f"queue.add({pipeline!r}, {payload!r})",
+        "command": shlex.join(["onerow", "add", pipeline, "--payload", sample]),
         "samples": {name: _text(value) for name, value in payload.items()} if isinstance(payload, dict) else {},
     }  # fmt: skip
+
+
+def _fits(form: PayloadForm | None, payload: Any) -> bool:
+    """Whether the form has a field for everything in the payload."""
+    return form is not None and isinstance(payload, dict) and payload.keys() <= {each.name for each in form.fields}
 
 
 def _sample(fields: list[FormField]) -> dict[str, Any]:
@@ -57,7 +66,10 @@ def _text(value: Any) -> str:
 
 def add(call: Call) -> tuple[Response | None, Problem | None]:
     """Add the task of the posted form; return the redirect to it, or the problem."""
-    form = {key: value.strip() for key, value in call.form.items()}
+    form = {
+        key: value.replace("\r\n", "\n") if key.startswith(_PREFIX) else value.strip()
+        for key, value in call.form.items()
+    }
     pipeline = form.get("pipeline", "")
     try:
         options: dict[str, Any] = {}
@@ -72,6 +84,10 @@ def add(call: Call) -> tuple[Response | None, Problem | None]:
             payload: Any = _typed(form, call.views.payload_form(pipeline).fields)
         else:
             payload = read_json(form.get("payload") or "null", "the payload")
+        if problems := call.views.check_payload(pipeline, payload):
+            raise BadInput(
+                "; ".join(f"{each.field}: {each.message}".removeprefix(": ") for each in problems), field="payload"
+            )
         task = call.queue.add(pipeline, payload, **options)
         audit(call.by, f"onerow add {pipeline}: added {task.task_id}")
     except OnerowError as error:
@@ -92,7 +108,7 @@ def _typed(form: dict[str, str], fields: list[FormField]) -> dict[str, Any]:
         elif field.type == "string":
             if text or (field.required and not field.nullable):
                 payload[field.name] = text
-        elif text:
+        elif text.strip():
             payload[field.name] = read_json(text, field.name)
     return payload
 

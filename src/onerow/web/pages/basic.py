@@ -28,7 +28,7 @@ KEY_LIST = [
     ("?", "This help"), ("/", "Search"), ("Ctrl k", "Go to a page or act"), ("g o", "Overview"), ("g b", "Board"),
     ("g t", "Tasks"), ("g f", "Failures"), ("g d", "Waiting room"), ("g p", "Phases"), ("g w", "Workers"),
     ("g s", "Schedules"), ("g x", "Operations"), ("g y", "System"), ("j k", "Next or previous row"), ("x", "Mark a row"),
-    ("Shift x", "Mark up to here"), ("a", "Mark all matching tasks"), ("o", "Open the row"), ("[ ]", "Page back or on"),
+    ("Shift x", "Mark up to here"), ("a", "Mark all matching tasks"), ("o", "Open the row"), ("[ ]", "First page, next page"),
     (".", "Show new rows; live on or off"), ("u", "UTC or local time"), ("t", "Theme"), ("n", "New task"),
     ("r", "Retry"), ("Shift R", "Replay from an earlier phase"), ("s", "Reschedule"), ("m", "Send a signal"),
     ("+", "Priority"), ("Shift C", "Cancel tasks"), ("Shift P", "Pause or resume"), ("e", "Export"), ("Esc", "Back"),

@@ -9,7 +9,6 @@ from markupsafe import Markup
 from onerow.core.times import FAR
 
 NOTHING = "\u2013"
-_GROUP = "\u202f"  # a narrow space between thousands
 
 
 def number(value: float | None) -> str:
@@ -18,7 +17,7 @@ def number(value: float | None) -> str:
         return NOTHING
     if value != int(value) and abs(value) < 10:
         return f"{value:.1f}"
-    return f"{value:,.0f}".replace(",", _GROUP)
+    return f"{value:,.0f}"
 
 
 def short(value: int) -> str:
@@ -34,6 +33,8 @@ def duration(value: timedelta | float | None) -> str:
     if value is None:
         return NOTHING
     millis = value.total_seconds() * 1000 if isinstance(value, timedelta) else float(value)
+    if 0 < millis < 1:
+        return f"{millis:.1f} ms"
     if millis < 1000:
         return f"{millis:.0f} ms"
     seconds = millis / 1000

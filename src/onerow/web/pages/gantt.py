@@ -8,7 +8,7 @@ import msgspec
 
 from onerow.engine.views import Moment, PhaseSpan, Segment, StepLine
 
-LEFT, WIDTH, RIGHT, ROW, BAR = 130.0, 700.0, 170.0, 30.0, 14.0
+LEFT, WIDTH, RIGHT, ROW, BAR = 160.0, 690.0, 210.0, 30.0, 14.0
 _FOLDED = 72.0
 _NARROWEST = 2.0
 _CLASSES = {
@@ -56,6 +56,8 @@ class Gantt(msgspec.Struct, frozen=True, kw_only=True):
     bars: list[Bar]
     marks: list[Mark]
     ghosts: list[Ghost]
+    left: float = LEFT
+    room: float = WIDTH
     width: float = LEFT + WIDTH + RIGHT
     height: float
     foldable: bool

@@ -15,7 +15,7 @@ from onerow.core.errors import OnerowError
 from onerow.engine.queue.queue import Queue
 from onerow.web.pages.page import Ask, Page, digest, split_view
 from onerow.web.pages.rendering import away, fragment, variant_of
-from onerow.web.problems import INTERNAL_ERROR, Problem, Refused, problem_of
+from onerow.web.problems import INTERNAL_ERROR, Problem, Refused, not_answered, problem_of
 from onerow.web.routing import Call
 from onerow.web.security.roles import Role
 from onerow.web.site import Site
@@ -28,6 +28,9 @@ SHORTEST = 0.25
 _BEAT = 5.0
 _STREAM_FOR = 600.0  # then the browser connects again
 _REST_AFTER = 3.0
+_LONGEST = 30.0  # seconds between two readings of a page, at most
+_SLOW = 10.0
+"""Seconds after which a reading that has not returned is shown as a store that does not answer."""
 
 Variant = tuple[str, Role]
 _encode = msgspec.json.Encoder().encode
@@ -42,7 +45,7 @@ class Reader:
         self.number = 0  # of readings so far
         self.problem: Problem | None = None
         self._values: dict[str, Any] = {}
-        self._rendered: dict[Variant, tuple[str, str]] = {}
+        self._rendered: dict[Variant, asyncio.Task[tuple[str, str]]] = {}
         self.listeners: set[asyncio.Event] = set()
         self.reads = 0
 
@@ -60,21 +63,29 @@ class Reader:
             if self.listeners:
                 await self._read()
             # A page that is slow to read is read less often, so that looking at it does not load the store.
-            await asyncio.sleep(max(self._page.every, SHORTEST, 4 * (monotonic() - began)) if self.listeners else 0.2)
+            rest = 0.0 if self.problem is not None else min(4 * (monotonic() - began), _LONGEST)
+            await asyncio.sleep(max(self._page.every, SHORTEST, rest) if self.listeners else 0.2)
 
     async def _read(self) -> None:
         self.reads += 1
+        reading = asyncio.get_running_loop().create_task(self._site.pool.run(self._page.values, self._ask))
+        if not (await asyncio.wait([reading], timeout=_SLOW))[0]:
+            self._show(not_answered(_SLOW))
         try:
-            values = await self._site.pool.run(self._page.values, self._ask)
+            values = await reading
         except OnerowError as error:
-            self.problem = problem_of(error)
+            self._show(problem_of(error))
         except Refused as refused:
-            self.problem = refused.problem
+            self._show(refused.problem)
         except Exception:
             _log.exception("reading %s failed", self._page.template)
-            self.problem = INTERNAL_ERROR  # without it the stream would go on and show an old page as current
+            self._show(INTERNAL_ERROR)  # without it the stream would go on and show an old page as current
         else:
-            self.problem, self._values = None, values
+            self._values = values
+            self._show(None)
+
+    def _show(self, problem: Problem | None) -> None:
+        self.problem = problem
         self._rendered.clear()
         self.number += 1
         for listener in self.listeners:
@@ -83,9 +94,12 @@ class Reader:
     async def shown(self, variant: Variant) -> tuple[str, str]:
         """Return the page's content and its digest, rendered once for each language and role."""
         if variant not in self._rendered:
-            html = await self._site.pool.run(fragment, self._page.template, self._values, variant, self._site.queue.url)
-            self._rendered[variant] = (html, digest(html))
-        return self._rendered[variant]
+            self._rendered[variant] = asyncio.get_running_loop().create_task(self._render(variant))
+        return await asyncio.shield(self._rendered[variant])  # a stream that ends does not end it for the others
+
+    async def _render(self, variant: Variant) -> tuple[str, str]:
+        html = await self._site.pool.run(fragment, self._page.template, self._values, variant, self._site.queue.url)
+        return html, digest(html)
 
 
 class Live:
@@ -201,7 +215,8 @@ async def _events(call: Call, live: Live, shown: list[_Shown], variant: Variant)
 async def _message(each: _Shown, variant: Variant) -> dict[str, str]:
     if each.reader.problem is not None:
         html = away(each.reader.problem, variant)
-        return {"kind": "away", "view": each.view, "html": html, "digest": f"away {digest(html)}"}
+        state = "away" if each.reader.problem.status == 503 else "stale"
+        return {"kind": "away", "view": each.view, "html": html, "digest": f"away {digest(html)}", "state": state}
     html, mark = await each.reader.shown(variant)
     return {"kind": each.kind, "view": each.view, "html": html, "digest": mark}
 

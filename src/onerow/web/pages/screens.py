@@ -100,7 +100,7 @@ def read_board(ask: Ask) -> dict[str, Any]:
     found = {pipeline.name: pipeline for pipeline in board.pipelines}
     name = ask.get("pipeline") or next(iter(found), "")
     pipeline = found.get(name)
-    values: dict[str, Any] = {"names": list(found), "pipeline": pipeline, "at": board.at, "board_name": name}
+    values: dict[str, Any] = {"pipeline": pipeline, "at": board.at, "board_name": name}
     if pipeline is None:
         return values | {"pipeline": None}
     cards: dict[str, list[Row]] = {}

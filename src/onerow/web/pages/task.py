@@ -36,7 +36,7 @@ def read_task(ask: Ask) -> dict[str, Any]:
             "lines": [each for each in found if isinstance(each, LogLine)],
             "level": level,
             "grep": grep,
-            "levels": task_log.LEVELS,
+            "most_lines": _LINES,
         }
     return values
 

@@ -137,6 +137,7 @@ def exported(ask: Ask, form: str) -> Iterator[bytes]:
     """Yield all matching tasks as CSV or as JSON lines, page by page."""
     query, after = ask.get("q"), None
     if form == "csv":
+        yield "\ufeff".encode()  # without it a spreadsheet does not read UTF-8
         yield _csv([Row.__struct_fields__])
     while True:
         page = ask.views.find(query, limit=_EXPORTED_AT_ONCE, after=after)

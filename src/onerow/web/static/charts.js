@@ -6,12 +6,19 @@
   const short = (value) => value >= 1e6 ? `${+(value / 1e6).toFixed(1)}M` : value >= 1e3 ? `${+(value / 1e3).toFixed(1)}k` : `${+value.toFixed(1)}`;
   const millis = (value) => value == null ? "–" : value < 1000 ? `${Math.round(value)} ms` : value < 60000 ? `${+(value / 1000).toFixed(1)} s` : value < 3600000 ? `${+(value / 60000).toFixed(1)} m` : `${+(value / 3600000).toFixed(1)} h`;
 
-  function axes(unit, labels) {
+  // The phase of each bar, as far as there is room for it.
+  function named(labels, width) {
+    const most = Math.max(3, Math.floor((width - 60) / labels.length / 6.5));
+    return labels.map((each) => each.slice(each.indexOf(".") + 1)).map((each) => each.length > most ? `${each.slice(0, most - 1)}…` : each);
+  }
+
+  function axes(unit, labels, width) {
     const common = { stroke: colour("--ink-3"), grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false }, font: "11px system-ui" };
     const values = unit === "ms" ? (_, ticks) => ticks.map((each) => millis(each)) : (_, ticks) => ticks.map(short);
-    const time = labels ? { values: (_, ticks) => ticks.map((each) => Number.isInteger(each) ? (labels[each] || "").slice(-14) : "") }
+    const names = labels && named(labels, width);
+    const time = labels ? { space: 10, incrs: [1], values: (_, ticks) => ticks.map((each) => names[each] || "") }
       : { values: (_, ticks) => ticks.map((each) => new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", hourCycle: "h23" }).format(each * 1000)) };
-    return [{ ...common, ...time, grid: { show: false }, space: 60, size: 30 }, { ...common, values, size: 52, space: 34 }];
+    return [{ ...common, space: 60, ...time, grid: { show: false }, size: 30 }, { ...common, values, size: 52, space: 34 }];
   }
 
   function options(data, width) {
@@ -37,8 +44,8 @@
     const most = bars ? Math.max(1, ...stacked[stacked.length - 1]) : Math.max(1, ...data.series.flatMap(([, , values]) => values.map((each) => each || 0)));
     return {
       options: {
-        width, height: 180, series: [{ value: (_, at) => at == null ? "" : data.labels ? data.labels[at] : new Date(at * 1000).toLocaleTimeString() }, ...series],
-        axes: axes(data.unit, data.labels), cursor: { y: false, points: { size: 6 } }, legend: { live: true },
+        width, height: 180, series: [{ label: "", value: (_, at) => at == null ? "" : data.labels ? data.labels[at] : new Date(at * 1000).toLocaleTimeString() }, ...series],
+        axes: axes(data.unit, data.labels, width), cursor: { y: false, points: { size: 6 } }, legend: { live: true },
         scales: { x: { time: !data.labels, ...(data.labels ? { range: [-0.6, x.length - 0.4] } : {}) }, y: { range: [0, most * 1.08] } }, padding: [8, 4, 0, 0],
       },
       data: [x, ...order.map((number) => (bars ? stacked[number] : data.series[number][2]))],
@@ -56,9 +63,9 @@
     const chart = new uPlot(built.options, built.data, place);
     if (data.kind === "bars" && data.step)
       chart.over.addEventListener("click", () => {
-        const at = chart.posToVal(chart.cursor.left, "x");
-        const since = new Date((at - data.step / 2) * 1000).toISOString().slice(0, 19);
-        location.href = `tasks?${new URLSearchParams({ q: `ended:<${since}Z` })}`;
+        const begin = data.times[chart.cursor.idx];
+        const [since, until] = [begin, begin + data.step].map((each) => `${new Date(each * 1000).toISOString().slice(0, 19)}Z`);
+        location.href = `tasks?${new URLSearchParams({ q: `ended:<${since} ended:>${until}` })}`;
       });
     drawn.set(place, { chart, text });
   }

@@ -31,7 +31,7 @@
     if (message.kind === "rail") return window.onerow.update("rail", message.html);
     if (message.view !== view || paused) return;
     if (message.kind === "away") {
-      show("away");
+      show(message.state);
       return window.onerow.away(message.html);
     }
     show("live");

@@ -167,11 +167,13 @@ window.onerow = (() => {
   const skew = Number(document.body.dataset.now || Date.now()) - Date.now();
 
   function absolute(moment) {
-    const zone = utc ? "UTC" : undefined;
+    const part = { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23", timeZoneName: "short" };
     return new Intl.DateTimeFormat(language === "en" ? "en-GB" : language, {
-      timeZone: zone, dateStyle: "medium", timeStyle: "medium", hourCycle: "h23",
-    }).format(moment) + (utc ? " UTC" : "");
+      timeZone: utc ? "UTC" : undefined, year: "numeric", month: "short", day: "numeric", ...part,
+    }).format(moment);
   }
+
+  const zone = () => utc ? "UTC" : Intl.DateTimeFormat().resolvedOptions().timeZone;
 
   function clock(moment) {
     return new Intl.DateTimeFormat("en-GB", { timeZone: utc ? "UTC" : undefined, hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" }).format(moment);
@@ -186,6 +188,7 @@ window.onerow = (() => {
       if (each.textContent !== text) each.textContent = text;
       if (each.title !== absolute(moment)) each.title = absolute(moment);
     }
+    for (const each of all("[data-utc] span")) if (each.textContent !== zone()) each.textContent = zone();
     for (const each of all("svg[data-until]", root)) {
       const left = (new Date(each.dataset.until) - Date.now() - skew) / 1000 / Number(each.dataset.of);
       each.firstElementChild.setAttribute("width", `${Math.max(0, Math.min(1, left)) * 100}%`);
@@ -243,7 +246,7 @@ window.onerow = (() => {
     utc = !utc;
     localStorage.setItem("onerow-utc", utc ? "1" : "0");
     times();
-    toast(utc ? "UTC" : Intl.DateTimeFormat().resolvedOptions().timeZone);
+    toast(zone());
   }
 
   function decorate(root = document) {
@@ -285,6 +288,21 @@ window.onerow = (() => {
     } else if (dialog?.firstElementChild) openDialog();
     decorate();
   });
+  // The command line of a dialog has what is typed so far.
+  let soon = 0;
+  dialog?.addEventListener("input", ({ target: { form } }) => {
+    clearTimeout(soon);
+    if (form?.matches("#act-form")) soon = setTimeout(() => showCommand(form), 300);
+  });
+  async function showCommand(form) {
+    const fields = new URLSearchParams(new FormData(form));
+    fields.delete("csrf");
+    try {
+      const text = await (await fetch(`act?${fields}`, { headers: { "HX-Request": "true" } })).text();
+      const now = new DOMParser().parseFromString(text, "text/html").getElementById("act-command");
+      if (now && form.isConnected) $("#act-command", form).replaceWith(document.importNode(now, true));
+    } catch { /* the line stays as it was */ }
+  }
   document.addEventListener("htmx:error", () => toast(document.body.dataset.unreachable, true));
   // The event comes later than the close: by then the next dialog may be open.
   dialog?.addEventListener("close", () => dialog.open || (dialog.textContent = ""));
