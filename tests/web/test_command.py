@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
+import psycopg
 import pytest
 
 from onerow import Queue
@@ -114,6 +115,17 @@ def test_the_store_is_killed_and_comes_back(own_postgres: PostgresServer) -> Non
         assert httpx.get(f"{address}/api/v1/tasks/{task_id}", timeout=900).status_code == 503
         own_postgres.start()
         until(lambda: httpx.get(f"{address}/api/v1/tasks/{task_id}", timeout=900).status_code == 200)
+
+
+@pytest.mark.faults
+def test_it_stops_although_the_store_does_not_answer(postgres_url: str) -> None:
+    queue = Queue(postgres_url)
+    queue.add(clips(), {"topic": "x"})
+    queue.close()
+    with psycopg.connect(postgres_url) as holder, serving(postgres_url) as address:
+        holder.execute("LOCK TABLE onerow.task_queue IN ACCESS EXCLUSIVE MODE")
+        with pytest.raises(httpx.ReadTimeout):
+            httpx.get(f"{address}/api/v1/tasks", timeout=5)
 
 
 def _node() -> str:

@@ -337,7 +337,8 @@ def test_every_screen_in_every_language(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("width", [390, 1440])
-def test_no_page_is_wider_than_the_window(chromium: Chromium, queue: Queue, ids: dict[str, str], width: int) -> None:
+def test_no_page_is_wider_than_the_window(chromium: Chromium, queue: Queue, width: int) -> None:
+    ids = fill(queue, "a_long_word_without_a_break_" * 5)
     with served(queue) as (base, _), opened(chromium, viewport={"width": width, "height": 844}) as (_, page):
         for path in every_page(ids):
             page.goto(f"{base}{path}")

@@ -258,21 +258,6 @@ def test_a_stream_ends_when_its_caller_is_not_the_same_any_more(
         app.close()
 
 
-def test_a_caller_for_one_user_shares_no_page_with_others(queue: Queue, ids: dict[str, str]) -> None:
-    app = dashboard(queue, access=access())
-    try:
-        assert Client(app, token=TENANT_TOKEN).get("/live?view=workers").status_code == 403
-
-        async def readers() -> list[live.Reader]:
-            page = Page(path="tasks", title="", template="tasks.html", read=lambda ask: {})
-            found = live_of(app.site)
-            return [found.reader(each, page, "tasks") for each in (queue, queue.for_user("a"), queue.for_user("b"))]
-
-        assert len(set(asyncio.run(readers()))) == 3
-    finally:
-        app.close()
-
-
 def test_streams_and_views_are_bounded(queue: Queue, ids: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live, "MOST_STREAMS", 1)
     monkeypatch.setattr(live, "MOST_READERS", 3)

@@ -2,9 +2,11 @@
 
 import asyncio
 import logging
+import os
 import signal
 import socket
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -56,7 +58,14 @@ def command(
     """
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     app, listening = open_dashboard(_queue(session), host, port, access_file, token_file, session_key_file, names)
-    serve(app, listening, lambda: session.out.aside(f"http://{shown_address(listening)}/ shows {app.site.queue.url}; Ctrl-C stops"))  # fmt: skip
+    serve(app, listening, lambda: session.out.aside(f"http://{shown_address(listening)}/ shows {app.site.queue.url}; Ctrl-C stops"), _end_soon)  # fmt: skip
+
+
+def _end_soon() -> None:
+    """End the process even if threads wait for a store that does not answer; Python would wait for them."""
+    timer = threading.Timer(2 * _GRACE, os._exit, (0,))
+    timer.daemon = True
+    timer.start()
 
 
 def open_dashboard(
@@ -97,7 +106,9 @@ def open_dashboard(
     return dashboard(queue, access=access, hosts=checked, session_key=key), listen(host, port)
 
 
-def serve(app: "Dashboard", listening: socket.socket, ready: Callable[[], None]) -> None:
+def serve(
+    app: "Dashboard", listening: socket.socket, ready: Callable[[], None], stopping: Callable[[], None] = lambda: None
+) -> None:
     """Answer requests until SIGTERM or Ctrl-C."""
     import uvicorn
 
@@ -115,6 +126,7 @@ def serve(app: "Dashboard", listening: socket.socket, ready: Callable[[], None])
         server = Server(config)
 
         def stop() -> None:
+            stopping()
             app.end_streams()
             server.should_exit = True
 
