@@ -384,6 +384,11 @@ def test_a_lease_is_settled_in_other_ways(client: Client, name: str, body: dict[
     assert answer.json()["status"] == status
 
 
+def test_a_name_that_a_database_can_not_hold_is_refused(client: Client) -> None:
+    assert problem(client.post("/api/v1/claims", {"pipeline": "clips", "worker": "a\0b"}), 422)["field"] == "worker"
+    assert problem(client.post("/api/v1/operations/a%00b/stop"), 422)["field"] == "name"
+
+
 def test_a_wrong_delay_is_named_as_in_the_request(client: Client) -> None:
     task_id = add(client)
     (lease,) = client.post("/api/v1/claims", {"pipeline": "clips"}).json()["leases"]

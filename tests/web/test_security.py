@@ -10,7 +10,8 @@ from starlette.requests import Request
 from starlette.routing import Mount
 
 from onerow import BadInput, Queue
-from onerow.web import Access, Dashboard, Identity, Role, dashboard, read_access
+from onerow.web import Access, Dashboard, Identity, Role, dashboard, pool, read_access
+from onerow.web.api import logs
 from onerow.web.problems import Refused
 from onerow.web.routing import Endpoint
 from onerow.web.security.credentials import check_password, hash_password, new_token
@@ -461,6 +462,30 @@ def test_a_body_beyond_the_limit_is_refused_before_it_is_read(site: Dashboard) -
     assert chunked.status_code == 413
     log_in_body = Client(site).post("/login", content=b"name=" + b"x" * 20_001)
     assert log_in_body.status_code == 413
+
+
+def test_requests_and_streams_beyond_the_bounds_are_refused(
+    site: Dashboard, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = f"/api/v1/tasks/{queue.add('clips').task_id}/logs/stream"
+    monkeypatch.setattr(logs, "_MOST_STREAMS", 0)
+    assert api(site).get(path).status_code == 503
+    monkeypatch.setattr(pool, "_MOST_WAITING", 0)
+    busy = api(site).get("/api/v1/overview")
+    assert (busy.status_code, busy.headers["retry-after"]) == (503, "1")
+
+
+def test_the_cause_of_an_internal_error_is_in_the_log_only(queue: Queue, caplog: pytest.LogCaptureFixture) -> None:
+    def authorize(request: Request) -> str:
+        raise RuntimeError("the database of users is away")
+
+    app = dashboard(queue, authorize=authorize)
+    try:
+        answer = Client(app).get("/api/v1/overview")
+        assert (answer.status_code, "users" in answer.text) == (500, False)
+        assert "the database of users is away" in caplog.text
+    finally:
+        app.close()
 
 
 def test_other_methods_and_paths_are_named(site: Dashboard) -> None:

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, Struct
 
+from onerow.core import values
 from onerow.core.errors import BadInput
 from onerow.core.rates import parse_rate
 from onerow.core.times import parse_moment
@@ -208,7 +209,7 @@ class NamedAct(Struct, frozen=True, kw_only=True):
 
     def run(self, queue: Queue, thing: str, by: str) -> None:
         """Ask for it; the worker or operation follows within some seconds."""
-        self.apply(queue, thing, by)
+        self.apply(queue, values.check_text(thing, "name", 200), by)
         audit(by, self.command(thing))
 
     def command(self, thing: str) -> str:

@@ -132,7 +132,7 @@ async def _claim(call: Call, asked: ClaimRequest, query: Any) -> Claimed:
     wait = parse_duration(asked.wait, "wait")
     if wait > _LONGEST_WAIT:
         raise BadInput("wait must be at most 30s", fix="claim again after an empty answer", field="wait")
-    worker = asked.worker or f"http-{uuid4().hex[:12]}"
+    worker = values.check_text(asked.worker, "worker", 100) or f"http-{uuid4().hex[:12]}"
     until = monotonic() + wait.total_seconds()
     # Looked at before each claim: the lease of a client that is gone would have to end first.
     while not await call.request.is_disconnected():
