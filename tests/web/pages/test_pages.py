@@ -490,7 +490,10 @@ def test_an_export_has_all_tasks(browser: Browser, monkeypatch: pytest.MonkeyPat
 
 def test_schedules_are_shown_page_by_page(browser: Browser, queue: Queue) -> None:
     crons = Pipeline("crons")
-    crons.phase(lambda payload: None, name="one")
+
+    @crons.phase
+    def one(payload: Any) -> None: ...
+
     for number in range(250):
         crons.cron(f"{number % 60} 5 * * *", name=f"c{number}")
     queue.publish(crons)
