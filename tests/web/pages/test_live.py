@@ -22,7 +22,7 @@ from onerow.web.pages.page import Ask, Page
 from onerow.web.pages.rendering import away
 from onerow.web.problems import problem_of
 from onerow.web.security.roles import Role
-from tests.web.kit import TENANT_TOKEN, Client, access
+from tests.web.kit import Client
 from tests.web.pages.kit import HTML, served
 
 PATIENCE = 900.0
