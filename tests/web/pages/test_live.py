@@ -262,20 +262,32 @@ def test_streams_and_views_are_bounded(queue: Queue, ids: dict[str, str], monkey
     monkeypatch.setattr(live, "MOST_STREAMS", 1)
     monkeypatch.setattr(live, "MOST_READERS", 3)
 
+    async def shown(stack: AsyncExitStack, base: str) -> AsyncIterator[dict[str, Any]]:
+        """Open a stream of the tasks and return it when they are shown; it is closed when nothing refers to it."""
+        lines = messages(await open_stream(stack, base, "tasks"))
+        async with asyncio.timeout(PATIENCE):
+            while (await anext(lines))["kind"] != "view":
+                continue
+        return lines
+
+    async def refused(base: str, query: str) -> httpx.Response:
+        async with httpx.AsyncClient(timeout=PATIENCE) as client, client.stream("GET", f"{base}live?{query}") as answer:
+            return answer
+
     async def watch(base: str, app: Dashboard) -> None:
         async with AsyncExitStack() as stack:
-            await first(await open_stream(stack, base, "tasks"), "view")
-            async with httpx.AsyncClient(timeout=PATIENCE) as client:
-                busy = await client.get(f"{base}live?view=tasks")
-                assert (busy.status_code, busy.headers["retry-after"]) == (503, "30")
+            lines = await shown(stack, base)
+            busy = await refused(base, "view=tasks")
+            assert (busy.status_code, busy.headers["retry-after"]) == (503, "30")
+            await lines.aclose()  # type: ignore[attr-defined]
         async with asyncio.timeout(PATIENCE):
             while live_of(app.site).streams:
                 await asyncio.sleep(0.05)
         async with AsyncExitStack() as stack:
-            await first(await open_stream(stack, base, "tasks"), "view")
+            lines = await shown(stack, base)
             monkeypatch.setattr(live, "MOST_STREAMS", 9)
-            async with httpx.AsyncClient(timeout=PATIENCE) as client:
-                assert (await client.get(f"{base}live?view=board&view=failures")).status_code == 503
+            assert (await refused(base, "view=board&view=failures")).status_code == 503
+            await lines.aclose()  # type: ignore[attr-defined]
 
     with served(queue) as (base, app):
         asyncio.run(watch(base, app))
