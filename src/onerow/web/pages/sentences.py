@@ -13,6 +13,8 @@ SENTENCES = (
     "the clock is right",
     "the store's clock and this machine's differ by {span} s",
     "no lease is overdue",
+    "the disk has room",
+    "readers and the writer don't wait for each other (WAL)",
     "{n} leases ended and no worker rescued the tasks, for example {task}",
     "{n} lease ended and no worker rescued the tasks, for example {task}",
     "every row that was met can be read",

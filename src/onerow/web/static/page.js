@@ -109,7 +109,7 @@ window.onerow = (() => {
     const parsed = new DOMParser().parseFromString(`<body>${html}</body>`, "text/html");
     wanted.append(...parsed.body.childNodes);
     const log = $(".log[data-follow]", target);
-    const follows = !log || log.scrollTop + log.clientHeight >= log.scrollHeight - 30;
+    const follows = id === "main" && (!log || log.scrollTop + log.clientHeight >= log.scrollHeight - 30);
     if (id === "main") hold(null, 0);
     morph(target, document.importNode(wanted, true));
     if (id === "rail") markActive();
