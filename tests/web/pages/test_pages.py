@@ -19,11 +19,12 @@ import pytest
 from msgspec.structs import replace
 
 from onerow import Labels, Pipeline, Queue, Status, Tab
+from onerow.core.errors import StoreUnavailable
 from onerow.engine.control.schedules import PROGRESS
 from onerow.engine.views import Views, counts, views
 from onerow.engine.worker.worker import is_dismissed
 from onerow.ports import Store, StoreCounts
-from onerow.web import Access, dashboard
+from onerow.web import Access, Dashboard, dashboard
 from onerow.web.acts import TASK_ACTS
 from onerow.web.pages import screens, tasks
 from onerow.web.security.roles import Role
@@ -712,3 +713,17 @@ def test_schedules_are_shown_page_by_page(browser: Browser, queue: Queue) -> Non
         address = html.unescape("".join(re.findall(r'href="([^"]*)"[^>]*rel="next"', page)))
     assert [len(names) for names in found] == [100, 100, 50]
     assert len({name for names in found for name in names}) == 250
+
+
+def test_a_scrape_asks_an_absent_store_once(
+    queue: Queue, app: Dashboard, browser: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def notes(kind: str, **given: Any) -> Any:
+        asked.append(kind)
+        raise StoreUnavailable("away")
+
+    monkeypatch.setattr(queue.store, "notes", notes)
+    assert "onerow_store_up 0.0" in browser.get("metrics").text
+    assert len(asked) == 1
