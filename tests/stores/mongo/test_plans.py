@@ -92,7 +92,7 @@ def test_p14_counting_claimable_tasks_reads_only_the_index(crowd: MongoStore) ->
 
 
 def queries(store: MongoStore) -> list[tuple[Filter, Order]]:
-    """Return the queries that a worker repeats; see engine/worker."""
+    """Return the queries that a worker or a page repeats; see engine/worker and engine/views."""
     now = store.now()
     running, waiting = frozenset({PROCESSING}), frozenset({WAITING})
     return [
@@ -107,6 +107,10 @@ def queries(store: MongoStore) -> list[tuple[Filter, Order]]:
         (Filter(statuses=frozenset({COMPLETED, FAILED}), ended_before=now - 2 * HOUR), "ended"),
         (Filter(statuses=frozenset({FAILED})), "ended"),
         (Filter(user_id="ann"), "newest"),
+        (Filter(leased_by="w1"), "newest"),
+        (Filter(awaiting="signal:go"), "newest"),
+        (Filter(parked=True), "newest"),
+        (Filter(any_of=(Filter(leased_by="w1"), Filter(awaiting="signal:go"))), "newest"),
     ]
 
 

@@ -36,7 +36,7 @@ def short_steps(monkeypatch: pytest.MonkeyPatch) -> None:
 def pages(ids: dict[str, str]) -> list[str]:
     return [
         "", "board?pipeline=clips", "tasks", "tasks?q=status:failed", "tasks?q=status:completed+phase:video",
-        "tasks?q=user:u1", "tasks?q=error:network", "tasks?q=pipeline:mails", "waiting", "failures", "phases", "workers",
+        "tasks?q=user:u1", "tasks?q=error:network", "tasks?q=worker:w1", "tasks?q=signal:images.ready", "tasks?q=pipeline:mails", "waiting", "failures", "phases", "workers",
         "schedules", "operations", "system", "new", "complete?q=user:", "complete?q=payload.",
         *(f"task?id={ids[name]}&tab={tab}" for name in ("failed", "waiting", "parked") for tab in ("attempts", "log", "related")),
         f"act?name=retry&id={ids['failed']}", "act?name=retry&q=status:failed",

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from onerow.core.filters import Filter, equal_terms, matches, prefix_range, time_terms
-from onerow.core.status import OPEN, WAITING
+from onerow.core.status import OPEN, PROCESSING, WAITING, Status
 from onerow.core.task import Task
 from onerow.stores.mongo.documents import Document
 from onerow.stores.mongo.schema import A_TIME
@@ -38,10 +38,18 @@ def _terms(where: Filter) -> list[Document]:
     return [*([] if needs_rest else [{"purged_at": None}]), *_conditions(where)]
 
 
+def _implied_statuses(where: Filter) -> frozenset[Status]:
+    """Return the status of every match, if the filter implies one: the indexes of leases and of parked tasks have it."""
+    if where.leased_by is not None:
+        return frozenset({PROCESSING})
+    return frozenset({WAITING}) if where.awaiting is not None or where.parked else frozenset()
+
+
 def _conditions(where: Filter) -> list[Document]:
     terms: list[Document] = []
-    if where.statuses:
-        names = sorted(status.value for status in where.statuses)
+    statuses = where.statuses or _implied_statuses(where)
+    if statuses:
+        names = sorted(status.value for status in statuses)
         terms.append({"status": names[0] if len(names) == 1 else {"$in": names}})
     terms += [{column: value} for column, value in equal_terms(where)]
     if where.cancel_requested is not None:
