@@ -69,6 +69,13 @@ def test_a_worker_restarts_when_a_source_file_changes(project: Path) -> None:
         app.write_text(app.read_text(encoding="utf-8").replace("Hello, ", "Goodbye, "), encoding="utf-8")
         until(lambda: log.read_text().count("serves greetings") == 2)
         assert "onerow: app.py changed, restarting workers" in log.read_text()
+        good = app.read_text(encoding="utf-8")
+        app.write_text(good + "\nprint((1", encoding="utf-8")
+        waits = "the worker starts again when a file changes"
+        until(lambda: waits in log.read_text() or process.poll() is not None)
+        assert process.poll() is None, log.read_text()
+        app.write_text(good, encoding="utf-8")
+        until(lambda: log.read_text().count("serves greetings") == 3)
         task_id = onerow(project, "add", "greetings", "name=Ann").strip()
         until(lambda: '"status": "completed"' in onerow(project, "show", task_id, "--json"))
         assert "GOODBYE, ANN!" in onerow(project, "logs", task_id)

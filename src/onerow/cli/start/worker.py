@@ -140,7 +140,7 @@ def command(
             supervisor = Supervisor(
                 argv, processes[0], say, grace=seconds, once=until_idle, max_tasks=max_tasks,
                 max_memory=None if max_memory is None else parse_size(max_memory, "--max-memory"),
-                scaler=None if scale is None else PoolScaler(scale),
+                scaler=None if scale is None else PoolScaler(scale), reload=reload,
             )  # fmt: skip
             if reload:
                 watch_sources(project_folder(Path.cwd()), supervisor.restart, say)

@@ -56,10 +56,12 @@ class Supervisor:
         max_tasks: int | None = None,
         max_memory: int | None = None,
         scaler: PoolScaler | None = None,
+        reload: bool = False,
     ) -> None:
         """max_tasks, max_memory (bytes): a worker process that reaches one of them is replaced.
 
-        scaler: decides about the number of processes, which begins with `processes`.
+        scaler: decides about the number of processes, which begins with `processes`. reload: an app that can't be loaded
+        after a change is waited for, until the next `restart`.
         """
         self._argv = list(argv)
         self._workers = [WorkerProcess() for _ in range(processes)]
@@ -74,6 +76,8 @@ class Supervisor:
         self._looked_at = time.monotonic()
         self._now = 0.0
         self._scaler = scaler
+        self._reload = reload
+        self._has_worked = False
         self._service = ServiceManager()
         self._counted = Counters()  # of processes that have ended
 
@@ -121,6 +125,8 @@ class Supervisor:
         for worker in self._workers:
             if worker.process is not None:
                 self._drain(worker)
+            else:
+                worker.start_at = self._now
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         self._signals.append(number)
@@ -231,6 +237,11 @@ class Supervisor:
         if code == DISMISSED:
             self._workers.remove(worker)
             self._say(f"worker process {pid} ended, because it was asked to drain")
+            return
+        self._has_worked = self._has_worked or worker.ready
+        if code == WRONG_APP and self._reload and self._has_worked:
+            worker.start_at = float("inf")
+            self._say("the worker starts again when a file changes")
             return
         if code in (WRONG_APP, STORE_MOVED, TOO_OLD):  # a restart would not help
             self._code = code
