@@ -103,5 +103,6 @@ def test_sentences_of_the_engine_are_translated_with_their_values(sqlite_url: st
             assert sentence("en", text) == text
     finally:
         queue.close()
+    assert sentence("ko", "1 task failed in clips.video") == "clips.video에서 작업 1개가 실패했습니다"
     assert sentence("ko", "1,234 tasks failed in clips.video") == "clips.video에서 작업 1,234개가 실패했습니다"
     assert sentence("ko", "a sentence that is not known") == "a sentence that is not known"

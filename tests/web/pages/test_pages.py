@@ -541,6 +541,7 @@ def test_schedules_show_three_runs_and_the_overview_slots_and_what_no_worker_ser
     )
     assert runs.count("<time") == 3
     assert "no worker" in browser.get("").text.partition("</nav>")[0]
+    assert "1 task failed in clips.script" in browser.get("").text
     with closing(Queue(queue.url)) as other, working(other, mails(), clips(), concurrency=7):
         until(lambda: "7 slots" in browser.get("").text, "the slots")
         until(lambda: "no worker" not in browser.get("").text.partition("</nav>")[0], "the served phases")

@@ -212,7 +212,7 @@ def _lanes(board: Board) -> Iterator[QueueFinding]:
             if lane.failed:
                 yield QueueFinding(
                     "slow",
-                    f"{lane.failed:,} tasks failed in {lane.pipeline}.{lane.phase}",
+                    f"{lane.failed:,} task{'' if lane.failed == 1 else 's'} failed in {lane.pipeline}.{lane.phase}",
                     f"onerow failures {_here(lane)}",
                     code="failed",
                     pipeline=lane.pipeline,

@@ -34,6 +34,7 @@ SENTENCES = (
     "{n} tasks wait at {phase}, which no live worker serves",
     "{n} task waits at {phase}, which no live worker serves",
     "{n} tasks failed in {phase}",
+    "{n} task failed in {phase}",
     "{n} tasks stand at {phase}, which no published code knows",
     "{what} is paused by {by}: {reason}",
     "{what} is paused by {by}",
