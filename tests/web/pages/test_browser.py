@@ -106,10 +106,14 @@ def test_a_walk_through_every_screen_and_the_main_acts(chromium: Chromium, queue
         press(page, "r")
         expect(page.locator("dialog .big")).to_have_text("1 task")
         expect(page.locator("dialog .paste code")).to_have_text(f"onerow retry {ids['failed']}")
+        addresses: list[str] = []
+        page.on("request", lambda request: addresses.append(request.url))
         page.locator("dialog input[name='a.note']").fill("from the dashboard")
         expect(page.locator("dialog .paste code")).to_have_text(
             f"onerow retry {ids['failed']} --note 'from the dashboard'"
         )
+        assert any(each.endswith("/act") for each in addresses)
+        assert not any("from" in each for each in addresses)  # proxies log addresses
         page.locator("dialog button.primary").click()
         expect(page.locator(".toast")).to_be_visible()
         until(lambda: queue.get(ids["failed"]).status is Status.WAITING, "the retried task")

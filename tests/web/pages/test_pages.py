@@ -21,6 +21,7 @@ from msgspec.structs import replace
 from onerow import Labels, Pipeline, Queue, Status, Tab
 from onerow.core.errors import StoreUnavailable
 from onerow.engine.control.schedules import PROGRESS
+from onerow.engine.queue.bulk import Selection
 from onerow.engine.views import Views, counts, views
 from onerow.engine.worker.worker import is_dismissed
 from onerow.ports import Store, StoreCounts
@@ -281,6 +282,34 @@ def test_an_act_changes_no_more_tasks_than_were_confirmed(browser: Browser, queu
     assert {task.task_id for task in queue.find(query["q"], limit=500).tasks} == set(later)
     none = browser.post("act", query | {"q": "pipeline:mails status:failed", "count": "0"})
     assert (none.status_code, "no task matches" in none.text) == (422, True)
+
+
+def test_the_command_of_what_is_typed_is_shown_without_an_act(
+    browser: Browser, queue: Queue, ids: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    typed = {"name": "signal", "id": ids["parked"], "a.name": "images.ready", "a.payload": '{"key": "x"}'}
+    answer = browser.post("act", typed | {"only_command": "1"})
+    assert "--payload &#39;{&#34;key&#34;:&#34;x&#34;}&#39;" in answer.text
+    assert queue.get(ids["parked"]).awaiting == "signal:images.ready"
+    monkeypatch.setattr(Selection, "count", property(lambda tasks: pytest.fail("counted again")))
+    query = {"name": "retry", "q": "status:failed", "count": "7", "a.note": "again"}
+    assert "--note again" in browser.post("act", query | {"only_command": "1"}).text
+    assert queue.get(ids["failed"]).status == "failed"
+
+
+def test_metadata_with_masked_secrets_are_not_stored(browser: Browser, queue: Queue, ids: dict[str, str]) -> None:
+    secret = queue.add("mails", {"to": "x"}, metadata={"token": "hunter2", "lane": "a"}).task_id
+    link = re.search(r'href="(act\?name=annotate[^"]+)"', browser.get(f"task?id={secret}").text)
+    assert link is not None
+    page = browser.get(html.unescape(link[1])).text
+    shown = re.search(r'name="a.metadata"[^>]*>([^<]*)<', page)
+    assert shown is not None
+    act = {"name": "annotate", "id": secret, "a.metadata": html.unescape(shown[1])}
+    answer = browser.post("act", act)
+    assert (answer.status_code, "masked" in answer.text) == (422, True)
+    assert queue.get(secret).metadata["token"] == "hunter2"
+    browser.post("act", act | {"a.metadata": '{"lane": "b"}'})
+    assert queue.get(secret).metadata == {"lane": "b"}
 
 
 def test_limits_and_pauses_are_set_with_reason_and_author(browser: Browser, queue: Queue, ids: dict[str, str]) -> None:

@@ -12,11 +12,13 @@ from starlette.responses import Response
 from onerow.core.errors import BadInput, OnerowError, UnknownName
 from onerow.core.failure import ERROR_CLASSES
 from onerow.engine.control.definitions import UNCHANGED
+from onerow.engine.output.masking import MASK
 from onerow.engine.queue.queue import Queue
 from onerow.web.acts import (
     CONTROL_ACTS,
     NAMED_ACTS,
     TASK_ACTS,
+    AnnotateArguments,
     Arguments,
     ControlAct,
     NamedAct,
@@ -78,6 +80,8 @@ def _show(call: Call) -> Response:
 @post("/act", Role.OPERATOR)
 def _run(call: Call) -> Response:
     pairs = [(key, value) for key, value in call.form_fields if key != "csrf"]
+    if _get(pairs, "only_command"):  # of what is typed so far; posted, because proxies log addresses
+        return _dialog(call, pairs, None)
     try:
         text, goto = _apply(call, pairs)
     except OnerowError as error:
@@ -143,7 +147,8 @@ def _dialog(call: Call, pairs: Sequence[tuple[str, str]], problem: Problem | Non
         return sheet(call, "act.html", status, **common | {
             "act": act, "target": target, "fields": fields, "command": act.command(pipeline, phase, arguments),
         })  # fmt: skip
-    count = _selected(call.queue, act, pairs).count
+    counted = _get(pairs, "count") if _get(pairs, "only_command") else ""
+    count = int(counted) if counted.isdecimal() else _selected(call.queue, act, pairs).count
     return sheet(
         call, "act.html", status, **common | {
             "act": act, "count": count, "fields": fields, "final": (act.final and not ids) or act.final,
@@ -177,6 +182,10 @@ def _apply(call: Call, pairs: Sequence[tuple[str, str]]) -> tuple[str, str]:
     if isinstance(act, ControlAct):
         act.run(call.queue, _get(pairs, "pipeline"), _get(pairs, "phase", "*"), arguments, call.by)
         return translate("Done: {act}", act=act.name), ""
+    if isinstance(arguments, AnnotateArguments) and MASK in _get(pairs, "a.metadata"):
+        raise BadInput(
+            f"the metadata has masked secrets ({MASK})", fix="type each again, or remove it", field="metadata"
+        )
     selection = _selected(call.queue, act, pairs)
     count = _confirmed(pairs, selection.count)
     if count > TYPED_ABOVE and _get(pairs, "typed").replace(",", "") != str(count):

@@ -295,10 +295,10 @@ window.onerow = (() => {
     if (form?.matches("#act-form")) soon = setTimeout(() => showCommand(form), 300);
   });
   async function showCommand(form) {
-    const fields = new URLSearchParams(new FormData(form));
-    fields.delete("csrf");
+    const body = new URLSearchParams(new FormData(form));
+    body.set("only_command", "1");
     try {
-      const text = await (await fetch(`act?${fields}`, { headers: { "HX-Request": "true" } })).text();
+      const text = await (await fetch("act", { method: "POST", body, headers: { "HX-Request": "true" } })).text();
       const now = new DOMParser().parseFromString(text, "text/html").getElementById("act-command");
       if (now && form.isConnected) $("#act-command", form).replaceWith(document.importNode(now, true));
     } catch { /* the line stays as it was */ }
