@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from onerow.engine.worker import Worker
     from onerow.pipelines.options import RunOptions
     from onerow.pipelines.pipeline import Pipeline
+    from onerow.pipelines.typed import Signal
     from onerow.ports import LogLine, LogPage, Page, TaskCount
     from onerow.wiring import Queue
 
@@ -119,6 +120,7 @@ __all__ = [
     "RunOptions",
     "Scheduled",
     "Selection",
+    "Signal",
     "SkipPhase",
     "Snooze",
     "Status",
@@ -173,6 +175,7 @@ _HOMES = {
     "onerow.engine.worker": "Worker",
     "onerow.pipelines.options": "RunOptions",
     "onerow.pipelines.pipeline": "Pipeline",
+    "onerow.pipelines.typed": "Signal",
     "onerow.ports": "LogLine LogPage Page TaskCount",
     "onerow.wiring": "Queue",
 }

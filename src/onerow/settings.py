@@ -1,4 +1,4 @@
-"""Settings of a project: which store to use, from an argument, the environment or a settings file.
+"""Settings of a project: which store to use, from an option, the environment, the code or a settings file.
 
 The settings file is the nearest onerow.toml, or pyproject.toml with a table [tool.onerow], at or above a folder.
 """
@@ -8,11 +8,13 @@ import tomllib
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from onerow import environment
 from onerow.core.errors import BadInput, BadStoreUrl
 from onerow.core.retention import parse_keep
 from onerow.core.suggest import did_you_mean
+from onerow.core.urls import mask_password
+from onerow.environment import VARIABLE
 
-VARIABLE = "ONEROW_STORE"
 KEYS = {
     "store": "the URL of the store",
     "keep": "how long ended tasks are stored: '30d', or by status { completed = '7d', failed = '90d' }",
@@ -46,6 +48,18 @@ def find_store(given: str | None, start: Path) -> StoreSetting:
             field="store",
         )
     return StoreSetting(values["store"], str(path), path.parent)
+
+
+def store_of_code(url: str, folder: Path) -> StoreSetting:
+    """Return the store for a URL in the code: ONEROW_STORE replaces it, but not memory://, which one process keeps."""
+    if url.startswith("memory:") or not environment.replaces_urls or not os.environ.get(VARIABLE):
+        return StoreSetting(url, "the code", folder)
+    named = find_store(None, Path.cwd())
+    return (
+        named
+        if named.url == url
+        else named._replace(source=f"{VARIABLE}, in place of {mask_password(url)} in the code")
+    )
 
 
 def project_folder(start: Path) -> Path:

@@ -13,13 +13,13 @@ from onerow.core.urls import mask_password
 from onerow.engine.queue import queue as engine
 from onerow.pipelines.pipeline import Pipeline
 from onerow.ports import Inbox, Store
-from onerow.settings import find_store, project_folder, read_settings, settings_file
+from onerow.settings import StoreSetting, find_store, project_folder, read_settings, settings_file, store_of_code
 
 INBOX_FORMS = (
     "folder:///absolute/path, folder://path/from/the/project or "
     "sqs:https://sqs.eu-central-1.amazonaws.com/123456789012/videos"
 )
-FORMS = "sqlite:///file.db, postgresql://user@host/database, mongodb://host/database or memory://"
+FORMS = "sqlite:///file.db, postgresql://user@host/database or mongodb://host/database"
 
 
 def open_store(url: str, *, base: Path | None = None) -> Store:
@@ -115,9 +115,10 @@ class Queue(engine.Queue):
     """A queue in the store at a URL. It connects at the first use.
 
     `Queue()` takes the URL from ONEROW_STORE, else from the nearest onerow.toml or [tool.onerow] in pyproject.toml at
-    or above the current folder, like every command. The path of `Queue("sqlite:///studio.db")` starts at the nearest
-    folder with pyproject.toml or onerow.toml at or above the file that contains the call, independent of the working
-    directory.
+    or above the current folder, like every command. The URL of `Queue("sqlite:///studio.db")` is a default:
+    ONEROW_STORE replaces it (not in a pytest run), so that workers and programs with the same environment use the same
+    store. It does not replace `memory://` or a store object. The path of a default starts at the nearest folder with
+    pyproject.toml or onerow.toml at or above the file that contains the call, independent of the working directory.
 
     store: a URL: `sqlite:///file.db`, `postgresql://user@host/database`, `mongodb://host/database` or `memory://`; or a
     store object. keep: how long ended tasks are stored: '30d', or by status {'completed': '7d', 'failed': '90d'};
@@ -136,11 +137,11 @@ class Queue(engine.Queue):
         log_files: str | Path | None = None,
     ) -> None:
         base = _callers_project(sys._getframe(1).f_globals.get("__file__"))
+        self.named_by: str = "the code"  # Who named the store: the code, ONEROW_STORE or a settings file.
         if store is _FROM_SETTINGS:
-            found = find_store(None, Path.cwd())
-            store = open_store(found.url, base=found.folder)
+            store = self._open(find_store(None, Path.cwd()))
         elif isinstance(store, str):
-            store = open_store(store, base=base)
+            store = self._open(store_of_code(store, base))
         elif not hasattr(store, "settle_and_claim"):
             raise BadStoreUrl(
                 f"Queue({store!r}): the store must be a URL or a store",
@@ -150,6 +151,10 @@ class Queue(engine.Queue):
         self._base = base
         files = None if log_files is None else base / Path(log_files).expanduser()
         super().__init__(store, keep=keep, secrets=secrets, mask=mask, log_files=files)
+
+    def _open(self, named: StoreSetting) -> Store:
+        self.named_by = named.source
+        return open_store(named.url, base=named.folder)
 
     def _configured_keep(self) -> Keep:
         path = settings_file(self._base)

@@ -6,16 +6,19 @@ import os
 import re
 import sys
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
+from typing import Any
+
+import click
 
 from onerow.core.errors import BadInput, OnerowError
 from onerow.core.failure import user_frame
 from onerow.core.suggest import did_you_mean
-from onerow.engine.import_guard import importing_app
-from onerow.engine.queue import queue as engine
+from onerow.engine.import_guard import CalledAtImport, importing_app
+from onerow.environment import VARIABLE
 from onerow.pipelines.pipeline import Pipeline
-from onerow.settings import VARIABLE
 from onerow.wiring import Queue, open_store
 
 
@@ -23,13 +26,15 @@ class AppError(BadInput):
     """The app cannot be loaded, or lacks what the command needs."""
 
 
-def load_app(name: str, store: str | None) -> engine.Queue:
-    """Return the app's queue, which serves every pipeline of its module."""
+def load_app(name: str, store: str | None) -> Queue:
+    """Return the app's queue, which serves every pipeline of its module. store: that of the option --store."""
     if store is not None:
-        os.environ[VARIABLE] = store  # for each Queue() of the app, here and in processes that this one starts
+        os.environ[VARIABLE] = store  # for each Queue of the app, here and in processes that this one starts
     module_name, _, attribute = name.partition(":")
     module = _import(module_name)
-    queue = _queue_of(module, attribute, store)
+    queue = _queue_of(module, attribute)
+    if store is not None:
+        _check_store(queue, store)
     pipelines = [value for value in vars(module).values() if isinstance(value, Pipeline)]
     queue.serve(*pipelines)
     if not queue.pipelines:
@@ -39,6 +44,19 @@ def load_app(name: str, store: str | None) -> engine.Queue:
     for pipeline in queue.pipelines.values():
         pipeline.plan  # noqa: B018  reports a pipeline's mistakes here, not at its first task
     return queue
+
+
+def app_argument(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the argument APP and --store to a command. ONEROW_STORE needs no mention: each Queue of the app reads it."""
+    option = click.option(
+        "--store", metavar="URL", help="Store URL, in place of the app's; default: ONEROW_STORE, then the app's."
+    )
+    return click.argument("app", metavar="APP")(option(function))
+
+
+def shown_store(queue: Queue) -> str:
+    """Return the store of an app, and who named it."""
+    return f"{queue.url} (named by {queue.named_by})"
 
 
 def _import(name: str) -> ModuleType:
@@ -59,6 +77,8 @@ def _import(name: str) -> ModuleType:
 
 def _located(error: Exception) -> AppError:
     """Return an error that names the line of the user's code instead of a traceback."""
+    if isinstance(error, CalledAtImport):
+        return AppError(str(error), fix=error.fix)  # it names the line
     frame = user_frame(error)
     file, line = (frame.filename, frame.lineno) if frame else ("", None)
     if isinstance(error, SyntaxError) and error.filename:
@@ -93,25 +113,23 @@ def _explained(error: Exception) -> tuple[str, str]:
     return f"{type(error).__name__}: {error}", ""
 
 
-def _queue_of(module: ModuleType, attribute: str, store: str | None) -> engine.Queue:
+def _queue_of(module: ModuleType, attribute: str) -> Queue:
     if attribute:
         queue = getattr(module, attribute, None)
-        if not isinstance(queue, engine.Queue):
-            names = [name for name, value in vars(module).items() if isinstance(value, engine.Queue)]
+        if not isinstance(queue, Queue):
+            names = [name for name, value in vars(module).items() if isinstance(value, Queue)]
             raise AppError(f"{module.__name__}:{attribute} is not a Queue", fix=did_you_mean(attribute, names))
-        return _same_store(queue, store)
-    queues = [value for value in vars(module).values() if isinstance(value, engine.Queue)]
+        return queue
+    queues = [value for value in vars(module).values() if isinstance(value, Queue)]
     if len(queues) > 1:
         raise AppError(f"{module.__name__} has several queues", fix=f"name one: {module.__name__}:NAME")
-    if queues:
-        return _same_store(queues[0], store)
-    return Queue()
+    return queues[0] if queues else Queue()
 
 
-def _same_store(queue: engine.Queue, store: str | None) -> engine.Queue:
-    if store is not None and open_store(store).url != queue.url:
+def _check_store(queue: Queue, store: str) -> None:
+    if not queue.named_by.startswith(VARIABLE) and (named := open_store(store).url) != queue.url:
         raise AppError(
-            f"--store says {open_store(store).url}, but the app's queue is in {queue.url}",
-            fix="leave --store out, or write Queue() in the app",
+            f"--store names {named}, but the app's queue is in {queue.url}: it was made with a store object or memory://",
+            fix="leave --store out, or write Queue() or Queue('URL') in the app",
         )
-    return queue
+    queue.named_by = queue.named_by.replace(VARIABLE, "--store", 1)

@@ -79,6 +79,8 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
     },
 }
 COMMANDS = {name: entry for section in SECTIONS.values() for name, entry in section.items()}
+_OTHER_NAMES = {"enqueue": "add", "run": "worker", "status": "counts"}
+"""What other task queues call these commands."""
 
 
 class _Commands(click.Group):
@@ -97,7 +99,8 @@ class _Commands(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
-            ctx.fail(f"no command {args[0]!r}; {did_you_mean(args[0], COMMANDS, 'see: onerow --help')}")
+            near = did_you_mean(_OTHER_NAMES.get(args[0], args[0]), COMMANDS, "see: onerow --help")
+            ctx.fail(f"no command {args[0]!r}; {near}")
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -20,8 +20,9 @@ def reference_page() -> str:
         "",
         "Commands that inspect or operate a store do not need your code. The store URL comes from `--store`, else from "
         '`ONEROW_STORE`, else from the nearest settings file at or above the current folder: `store = "…"` in '
-        "`onerow.toml`, or under `[tool.onerow]` in `pyproject.toml`. `Queue()` without a URL follows the same order; "
-        "`onerow config` shows the result. A relative SQLite path is relative to the project folder. `--json` prints JSON for "
+        "`onerow.toml`, or under `[tool.onerow]` in `pyproject.toml`. `Queue()` without a URL follows the same order. "
+        "The URL of `Queue('…')` in an app is a default, which `--store` and `ONEROW_STORE` replace. `onerow config` "
+        "shows the store of the commands, and `onerow check APP` that of an app. A relative SQLite path is relative to the project folder. `--json` prints JSON for "
         "programs; otherwise the output is a table, coloured in a terminal and plain elsewhere. Remarks for people go "
         "to standard error. `onerow --debug COMMAND` shows tracebacks.",
         "",

@@ -1,7 +1,7 @@
 """A task to add: validates the caller's values and builds the new row."""
 
 import string
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any, TypedDict
 
@@ -12,7 +12,7 @@ from onerow.core.durations import Duration, parse_duration, spell_duration
 from onerow.core.errors import BadInput
 from onerow.core.plan import Plan
 from onerow.core.task import DEFAULTS, Task
-from onerow.core.times import FAR, parse_time, since_epoch, to_millis
+from onerow.core.times import FAR, parse_moment, since_epoch, to_millis
 
 
 class ChildOptions(TypedDict, total=False):
@@ -21,7 +21,7 @@ class ChildOptions(TypedDict, total=False):
     title: str | None
     """By default made from the pipeline's title."""
     run_at: datetime | str | None
-    """Earliest start."""
+    """Earliest start: a time, or '+10m' from now."""
     delay: Duration | None
     """The same, from now on by the store's clock ('10m')."""
     priority: int
@@ -84,7 +84,7 @@ def new_task(
     user_id = given.user_id if user is None else user
     if user is not None and given.user_id not in ("", user):
         raise BadInput(f"this queue adds for user {user!r} only, not for {given.user_id!r}", field="user_id")
-    requested = None if given.run_at is None else parse_time(given.run_at, "run_at")
+    requested = None if given.run_at is None else parse_moment(given.run_at, now, "run_at")
     if given.delay is not None:
         if requested is not None:
             raise BadInput("run_at and delay both set the earliest start", fix="give one of them", field="delay")
@@ -132,6 +132,16 @@ def new_task(
     if given.limit_key != "":
         changes["limit_key"] = values.check_text(given.limit_key, "limit_key", 200)
     return msgspec.structs.replace(_NEW, **changes)
+
+
+def check_list(payloads: object) -> None:
+    """Raise BadInput for one payload in place of a list of them: the keys of a dict would be added one by one."""
+    if isinstance(payloads, str | bytes | Mapping) or not isinstance(payloads, Iterable):
+        raise BadInput(
+            f"payloads must be a list, not {type(payloads).__name__}",
+            fix="put one payload into a list: [payload]",
+            field="payloads",
+        )
 
 
 def check_task_id(task_id: str) -> str:

@@ -1,20 +1,28 @@
 """The failure of an attempt as a value: error class, message and location in the user's code."""
 
 import asyncio
+import os
+import re
 import socket
 import traceback
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
-from pathlib import PurePath
-from typing import Protocol, cast
+from pathlib import Path, PurePath
+from traceback import FrameSummary, StackSummary, TracebackException
+from typing import Any, Protocol, cast
 
 import msgspec
 
-from onerow.core.errors import BadPayload, CorruptRow, StoreFull, StoreUnavailable, with_fix
+from onerow.core.errors import BadPayload, CorruptRow, OnerowError, StoreFull, StoreUnavailable, with_fix
 from onerow.core.outcomes import CHOSEN, MiddlewareFailed, Permanent, RateLimited, WaitExpired
 
 ERROR_CLASSES = ("network", "limit", "auth", "resource", "timeout", "crash", "permanent", "corrupt", "unknown")
 MAX_MESSAGE = 2_000
+
+_ONEROW = str(Path(__file__).parents[1]) + os.sep
+_STANDARD_LIBRARY = str(Path(traceback.__file__).parent) + os.sep
+_LIBRARY = re.compile(r"[/\\](?:lib(?:64)?[/\\]python\d|(?:site|dist)-packages[/\\])")  # of any Python
+_ASYNCIO = re.compile(r"[/\\](?:asyncio|concurrent)[/\\]")
 
 _BY_NAME = {
     "network": [
@@ -107,7 +115,7 @@ def _classify(error: BaseException, own: Sequence[Classes]) -> Failure:
         error_class=_class_of(cause, own),
         exception=name,
         where=_printable(where_in_user_code(cause))[:MAX_MESSAGE],
-        trace=_trace_of(error),
+        trace=trace_of(error),
         after=after if isinstance(after, timedelta) else None,
         hold_phase=limited and getattr(cause, "scope", "task") == "phase",
     )
@@ -121,11 +129,50 @@ def text_of(error: BaseException) -> str:
         return f"its text could not be read, because __str__ raised {_name_of(raised)}"
 
 
-def _trace_of(error: BaseException) -> str:
+def trace_of(error: BaseException) -> str:
+    """Return the traceback of an exception, which begins in the user's code; never raises."""
     try:
-        return _printable("".join(traceback.format_exception(error))[-8_000:])
+        summary = TracebackException.from_exception(error)
+        _fold(summary)
+        # A value that the handler returned was refused: no frame says more about it.
+        refused = issubclass(type(error), OnerowError) and user_frame(error) is None
+        return _printable("".join(summary.format_exception_only() if refused else summary.format())[-8_000:])
     except BaseException as raised:
         return f"its traceback could not be written, because {_name_of(raised)} was raised"
+
+
+class _Folded(StackSummary):
+    """A stack in which a frame without a file stands for as many frames of onerow as its line number says."""
+
+    def format_frame_summary(self, frame_summary: FrameSummary, **options: Any) -> str:
+        if frame_summary.filename:
+            return super().format_frame_summary(frame_summary, **options)
+        count = frame_summary.lineno
+        return f"  … {count} {'frame' if count == 1 else 'frames'} of onerow\n"
+
+
+def _fold(summary: TracebackException) -> None:
+    """Let each stack begin with the first frame of the user's code and fold onerow's; one without such a frame stays."""
+    found = [summary]
+    while found:
+        each = found.pop()
+        begin = next((at for at, frame in enumerate(each.stack) if is_user_code(frame.filename)), None)
+        if begin is not None:
+            each.stack = _folded(each.stack[begin:])
+        found += [more for more in (each.__cause__, each.__context__, *(each.exceptions or ())) if more is not None]
+
+
+def _folded(stack: Sequence[FrameSummary]) -> StackSummary:
+    folded = _Folded()
+    for frame in stack:
+        inside = bool(folded) and not folded[-1].filename
+        # asyncio only passes the call from onerow on to the user's function.
+        ours = frame.filename.startswith(_ONEROW) or (inside and _ASYNCIO.search(frame.filename) is not None)
+        if inside and ours:
+            folded[-1] = FrameSummary("", (folded[-1].lineno or 0) + 1, "")
+        else:
+            folded.append(FrameSummary("", 1, "") if ours else frame)
+    return folded
 
 
 def _name_of(error: BaseException) -> str:
@@ -214,9 +261,7 @@ def user_frame(error: BaseException) -> traceback.FrameSummary | None:
 
 def is_user_code(filename: str) -> bool:
     """Whether a file of a frame is neither in onerow nor in a library."""
-    parts = PurePath(filename).parts
-    library = "site-packages" in parts or ("onerow" in parts and "src" in parts) or "lib" in parts
-    return not library and not filename.startswith("<")
+    return not filename.startswith((_ONEROW, _STANDARD_LIBRARY, "<")) and _LIBRARY.search(filename) is None
 
 
 def _printable(text: str) -> str:

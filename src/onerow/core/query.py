@@ -211,7 +211,7 @@ class _Parser:
         column_name, _, path = key.partition(".")
         if column_name in ("payload", "metadata") and path:
             return _only(column_name, ((path, value),))
-        hint = did_you_mean(f"{key}:", [f"{known}:" for known in KEYS])
+        hint = did_you_mean("age:" if key == "added" else f"{key}:", [f"{known}:" for known in KEYS])
         raise BadQuery(f"no key {key}:", column, fix=f'{hint}; to search for the text, quote it: "{key}:{value}"')
 
     def _is(self, value: str, column: int) -> Filter:

@@ -77,6 +77,17 @@ def check_name(name: str) -> str:
     return name
 
 
+def check_call(name: str, function: object) -> str:
+    """Return the name of a step that a handler calls; raise BadInput if it is not allowed, or the function is none."""
+    if not callable(function):
+        raise BadInput(
+            f"step {name!r} needs a function, not its result ({type(function).__name__})",
+            fix=f"give the function and its arguments: ctx.step({name!r}, function, arguments…)",
+            field="step",
+        )
+    return check_name(name)
+
+
 def sleeps_until(task: Task) -> datetime | None:
     """Return until when the task sleeps in its handler; None if it does not, or was rescheduled."""
     if task.status is not WAITING or task.awaiting is not None or '"sleep:' not in task.steps_json:

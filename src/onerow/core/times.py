@@ -74,10 +74,10 @@ def parse_time(value: datetime | str | None, field: str) -> datetime:
     return moment
 
 
-def parse_moment(text: str, now: datetime, field: str = "time") -> datetime:
-    """Parse a time that a person writes: now, +10m, 10m (from now), or ISO 8601 with a zone."""
-    if text == "now":
+def parse_moment(value: datetime | str, now: datetime, field: str = "time") -> datetime:
+    """Parse a time as `parse_time` does, or as a person writes it: now, +10m, 10m (from now)."""
+    if value == "now":
         return now
-    if text[:1] == "+" or (text[:1].isdigit() and "-" not in text):
-        return to_millis(now + parse_duration(text.lstrip("+"), field))
-    return parse_time(text, field)
+    if isinstance(value, str) and (value[:1] == "+" or (value[:1].isdigit() and not {"-", "T"} & {*value})):
+        return to_millis(now + parse_duration(value.lstrip("+"), field))
+    return parse_time(value, field)

@@ -1,11 +1,12 @@
 """JSON values as text: a value is decoded equal to what was encoded, or rejected before it is stored (P12)."""
 
 from collections.abc import Mapping
+from types import CoroutineType
 from typing import Any
 
 import msgspec
 
-from onerow.core.errors import BadPayload
+from onerow.core.errors import BadInput, BadPayload
 
 MAX_VALUE = 1_000_000
 """The maximum size of one payload, result or metadata, in bytes."""
@@ -39,8 +40,11 @@ def encode(value: Any, field: str = "payload", limit: int = MAX_VALUE) -> str:
         raise
     except RecursionError:
         raise BadPayload(f"{field} is nested too deeply: more than {MAX_DEPTH} levels", field=field) from None
-    except Exception as error:  # _walk raises with the path of the value that the encoder rejected
-        _walk(plain, field, 0)
+    except Exception as error:
+        try:
+            _walk(plain, field, 0)
+        except BadPayload as found:  # with the path of the value that the encoder rejected
+            raise found from None
         raise BadPayload(f"{field} is not a JSON value: {error}", field=field) from None
     if len(raw) > limit:
         raise BadPayload(
@@ -110,10 +114,18 @@ def _walk(value: Any, path: str, depth: int) -> None:
             _walk(item, f"{path}[{index}]", depth + 1)
     else:
         raise BadPayload(
-            f"{path} is a {kind.__name__}, which is not a JSON value",
-            fix="use text, numbers, booleans, None, lists and dicts (a time as ISO text)",
+            f"{path} is {'an' if kind.__name__[0] in 'aeiouAEIOU' else 'a'} {kind.__name__}, which is not a JSON value",
+            fix=_fix_for(value),
             field=path,
         )
+
+
+def _fix_for(value: Any) -> str:
+    if type(value) is CoroutineType:
+        return "make the handler async def, and await the call"
+    if isinstance(value, BaseException):
+        return f"raise it: raise {type(value).__name__}(…)"
+    return "use text, numbers, booleans, None, lists and dicts (a time as ISO text)"
 
 
 def _check_text(text: str, path: str) -> None:
@@ -128,9 +140,13 @@ def _check_text(text: str, path: str) -> None:
 
 
 def check_text(text: str, field: str, limit: int) -> str:
-    """Return a text for a text column (id, title, user); raise BadPayload if it can't be stored."""
+    """Return a text for a text column (id, title, user); raise BadInput if it can't be stored."""
     if not isinstance(text, str):
-        raise BadPayload(f"{field} must be text, not {type(text).__name__}", field=field)
+        raise BadInput(
+            f"{field} must be text, not {type(text).__name__}",
+            fix=f"convert it with str({text!r})" if isinstance(text, int) else "",
+            field=field,
+        )
     _check_text(text, field)
     if len(text) > limit:
         raise BadPayload(

@@ -42,8 +42,8 @@ def check(what: str, *, worker: bool = False) -> None:
     """Raise CalledAtImport if the app is being imported. what: the call, as 'adds a task'."""
     if _State.importing or (worker and _State.in_child):
         raise CalledAtImport(
-            f"{_where()} {what} while the app is imported, so every process that imports it would do so again; "
-            f'put this line under `if __name__ == "__main__":`, or in a script of its own'
+            f"{_where()} {what} while the app is imported, so every process that imports it would do so again",
+            fix='put this line under `if __name__ == "__main__":`, or in a script of its own',
         )
 
 

@@ -6,6 +6,7 @@ of a task's file is never used as a path: only names found in the folder itself 
 
 import errno
 import heapq
+import logging
 import os
 import re
 import stat
@@ -31,6 +32,8 @@ from onerow.inboxes.locks import SUFFIX as LOCK
 from onerow.inboxes.locks import FileLocks, replace_file
 from onerow.inboxes.pipeline_option import pipeline_name
 from onerow.pipelines.pipeline import Pipeline
+
+log = logging.getLogger("onerow")
 
 _BATCH = 100
 _LISTS = (".txt", ".m3u")
@@ -175,6 +178,8 @@ class FolderInbox:
     # ── taking files ──
 
     def _open(self) -> None:
+        if not self.folder.is_dir():
+            log.warning("inbox %s: this folder did not exist; it is created", self.name)
         for folder in (self.folder, self.archive, self.rejected):
             folder.mkdir(mode=0o750, parents=True, exist_ok=True)
         if self._watch and self._watching is None:

@@ -1,6 +1,7 @@
 """Resources (objects made once per worker process) and middleware (code around each attempt) of pipelines and queues."""
 
 import inspect
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, contextmanager
 from typing import Any, TypeVar, overload
@@ -83,6 +84,11 @@ def _yields(function: Callable[..., Any]) -> bool:
     return inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
 
 
+def interactive() -> bool:
+    """Whether the program is typed at a prompt or in a notebook, where a definition that is run again replaces the first."""
+    return hasattr(sys, "ps1")
+
+
 class Surroundable:
     """What can have middleware: a pipeline or a queue."""
 
@@ -123,8 +129,10 @@ class Extensible(Surroundable):
 
         def add(function: Function) -> Function:
             label = check_name(name or getattr(function, "__name__", ""), "resource")
-            if label in self.resources and self.resources[label].function is not function:
-                raise PipelineError(f"there is already a resource {label!r}", field="resource")
+            if label in self.resources and self.resources[label].function is not function and not interactive():
+                raise PipelineError(
+                    f"there is already a resource {label!r}", fix="give one another name", field="resource"
+                )
             self.resources[label] = Resource.of(function, label)
             return function
 

@@ -7,6 +7,7 @@ from typing import Any, Literal
 import msgspec
 
 from onerow.core.errors import PipelineError
+from onerow.core.suggest import did_you_mean
 from onerow.pipelines.errors import ErrorTable
 from onerow.pipelines.extensions import Resource
 from onerow.pipelines.signature import CONTEXT, check_context, declared_type, parameter_types
@@ -31,6 +32,11 @@ class Handler(msgspec.Struct, frozen=True):
     errors: tuple[ErrorTable, ...] = ()  # asked in this order
     resources: dict[str, Resource] = {}  # by parameter
     memory_limit: int | None = None  # bytes for the process tree of an isolated attempt
+
+    @property
+    def takes_items(self) -> bool:
+        """Whether it is the function of a batch phase."""
+        return bool(self.parameters) and self.parameters[0].source == "items"
 
 
 def items_parameters(
@@ -77,6 +83,10 @@ def parameters_of(
             known = ", ".join(sorted(earlier)) or "none yet"
             raise PipelineError(
                 f"{where}: parameter {given.name!r} names no earlier phase (earlier: {known}) and no resource",
-                fix="besides the payload, parameters are earlier phases, resources and 'ctx'",
+                fix=did_you_mean(
+                    given.name,
+                    {CONTEXT, *earlier, *resources},
+                    "besides the payload, parameters are earlier phases, resources and 'ctx'",
+                ),
             )
     return tuple(found)

@@ -2,8 +2,9 @@
 
 import inspect
 import re
+import string
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import timedelta
 from inspect import formatannotation
 from pathlib import PurePath
@@ -14,29 +15,31 @@ import msgspec
 from onerow.core import schedule, values
 from onerow.core.addition import Addition, new_task
 from onerow.core.durations import Duration
-from onerow.core.errors import BadInput, PipelineError
+from onerow.core.errors import BadInput, BadPayload, PipelineError
 from onerow.core.keywords import check_keywords
 from onerow.core.labels import Labels, check_labels
 from onerow.core.names import check_name
+from onerow.core.outcomes import Finish, Jump
 from onerow.core.plan import PhasePlan, Plan
 from onerow.core.retention import KeepOption, parse_keep
 from onerow.core.schedule import CatchUp, Cron, Overlap
 from onerow.core.sizes import Size
+from onerow.core.task import Task
 from onerow.core.times import FAR
 from onerow.pipelines import arguments, command
 from onerow.pipelines.command import Command, ResultFrom
-from onerow.pipelines.decoding import check_payload
+from onerow.pipelines.decoding import check_payload, decoder
 from onerow.pipelines.errors import ErrorMap, ErrorTable, table
-from onerow.pipelines.extensions import Extensible
+from onerow.pipelines.extensions import Extensible, interactive
 from onerow.pipelines.handlers import Handler, Parameter, items_parameters, parameters_of
 from onerow.pipelines.options import RunOptions, check_importable, duration, names, naming, run_phase, size, span
-from onerow.pipelines.result_types import never_fits, return_type
+from onerow.pipelines.result_types import never_fits, result_type, return_type
 from onerow.pipelines.signature import (
     fields,
     is_typed,
     payload_schema,
 )
-from onerow.pipelines.typed import AnyPayload, Function, Payload, PhaseDecorator
+from onerow.pipelines.typed import Function, Payload, PhaseDecorator, Result, Signal, Untyped
 
 
 class Pipeline(Extensible, Generic[Payload]):
@@ -103,7 +106,7 @@ class Pipeline(Extensible, Generic[Payload]):
     ) -> None:
         super().__init__()
         self.name: str = check_name(name, "pipeline")
-        self.title = title
+        self.title: str = _template(title)
         self.code = code
         self.payload_type: Any = payload
         self.keep: dict[str, timedelta] = parse_keep(keep)
@@ -305,20 +308,47 @@ class Pipeline(Extensible, Generic[Payload]):
                 )
             )
 
+    @overload
     def wait_for(
         self,
         name: str,
         *,
         signal: str,
+        payload: type[Result],
         timeout: Duration | None = None,
         on_timeout: str = "",
         renamed_from: str | Sequence[str] = (),
-    ) -> None:
+    ) -> Signal[Result]: ...
+
+    @overload
+    def wait_for(
+        self,
+        name: str,
+        *,
+        signal: str,
+        payload: None = None,
+        timeout: Duration | None = None,
+        on_timeout: str = "",
+        renamed_from: str | Sequence[str] = (),
+    ) -> Signal[Any]: ...
+
+    def wait_for(
+        self,
+        name: str,
+        *,
+        signal: str,
+        payload: Any = None,
+        timeout: Duration | None = None,
+        on_timeout: str = "",
+        renamed_from: str | Sequence[str] = (),
+    ) -> Signal[Any]:
         """Add a phase without code that waits for a signal; the signal's payload is the phase's result.
 
-        name: the phase's name. signal: the name of the signal. timeout: after this time the task goes on at the phase
-        `on_timeout`, or fails with class timeout. on_timeout: a phase of the same pipeline. renamed_from: former names
-        of the phase.
+        Returns the signal: `queue.signal(task_id, image, Image("…"))` checks its payload against the type.
+
+        name: the phase's name. signal: the name of the signal. payload: the type of the signal's payload. timeout: after
+        this time the task goes on at the phase `on_timeout`, or fails with class timeout. on_timeout: a phase of the
+        same pipeline. renamed_from: former names of the phase.
         """
         with naming(self._where(name)):
             self._append(
@@ -331,6 +361,7 @@ class Pipeline(Extensible, Generic[Payload]):
                     renamed_from=names(renamed_from),
                 )
             )
+        return Signal(signal, payload)
 
     def wait_children(
         self,
@@ -360,7 +391,7 @@ class Pipeline(Extensible, Generic[Payload]):
 
     @overload
     def cron(
-        self: "Pipeline[AnyPayload]",
+        self: "Pipeline[Untyped]",
         expression: str,
         *,
         name: str = "",
@@ -416,10 +447,41 @@ class Pipeline(Extensible, Generic[Payload]):
         self._crons.append(cron)
         self._plan = None
 
+    @overload
+    def result_of(self, task: Task, phase: Callable[..., Coroutine[Any, Any, Result | Jump | Finish]]) -> Result: ...
+
+    @overload
+    def result_of(self, task: Task, phase: Callable[..., Result | Jump | Finish]) -> Result: ...
+
+    def result_of(self, task: Task, phase: Callable[..., Any]) -> Any:
+        """Return the result of a phase of a task, as the type that the phase's function declares.
+
+        Raises BadInput if there is none, because the phase was skipped or has not run, and the type has no None.
+
+        task: a task of this pipeline. phase: the function of the phase.
+        """
+        name = next((each for each, it in self.handlers.items() if it.function is phase and not it.takes_items), None)
+        if name is None:
+            raise BadInput(
+                f"{getattr(phase, '__name__', phase)!r} is no function of a phase of pipeline {self.name!r}",
+                fix="results of commands, waits and batches are in task.results",
+                field="phase",
+            )
+        results, what = task.results, f"the result of phase {name!r}"
+        try:
+            return decoder(result_type(phase), what)(values.encode(results.get(name), what))
+        except BadPayload:
+            if name in results:
+                raise
+            raise BadInput(
+                f"task {task.task_id} has no result of phase {name!r}: it is {task.status} in {task.phase!r}",
+                field="phase",
+            ) from None
+
     def _check_result(self, parameter: Parameter, where: str) -> None:
         """Raise PipelineError if a parameter can't take what the phase that it names returns."""
         producer = self.handlers.get(parameter.name) if parameter.source == "result" else None
-        if producer is None or (producer.parameters and producer.parameters[0].source == "items"):
+        if producer is None or producer.takes_items:
             return  # the results of commands, waits and batches have no declared type
         returned = return_type(producer.function)
         if never_fits(returned, parameter.type):
@@ -452,9 +514,13 @@ class Pipeline(Extensible, Generic[Payload]):
     def _append(self, phase: PhasePlan) -> None:
         check_name(phase.name, "phase")
         taken = {known for each in self._phases for known in (each.name, *each.renamed_from)}
+        before = [each.name for each in self._phases]
+        again = phase.name in before and interactive()
         for known in (phase.name, *phase.renamed_from):
-            if known in taken:
-                raise PipelineError(f"pipeline {self.name!r} already has a phase {known!r}")
+            if known in taken and not again:
+                raise PipelineError(
+                    f"pipeline {self.name!r} already has a phase {known!r}", fix="give the phase another name"
+                )
         if phase.name in self.resources:
             raise PipelineError(
                 f"pipeline {self.name!r} has a resource {phase.name!r}", fix="give the phase another name"
@@ -462,7 +528,10 @@ class Pipeline(Extensible, Generic[Payload]):
         if self.payload_type is None:  # `Pipeline[Post]("posts")` means the same as payload=Post
             (declared,) = typing.get_args(getattr(self, "__orig_class__", None)) or (None,)
             self.payload_type = None if declared is Any or isinstance(declared, typing.TypeVar) else declared
-        self._phases.append(phase)
+        if again:
+            self._phases[before.index(phase.name)] = phase
+        else:
+            self._phases.append(phase)
         self._plan = None
 
     def _handler(
@@ -476,7 +545,15 @@ class Pipeline(Extensible, Generic[Payload]):
     ) -> Handler:
         where = self._where(phase_name)
         if not callable(function):
-            raise PipelineError(f"{where} must be a function, not {type(function).__name__}")
+            raise PipelineError(
+                f"a phase of pipeline {self.name!r} must be a function, not {function!r}",
+                fix=f"write @{self.name}.phase(name={function!r})" if isinstance(function, str) else "",
+            )
+        if next(iter(inspect.signature(function).parameters), "") in ("self", "cls"):
+            raise PipelineError(
+                f"{where}: a phase is a function, not a method",
+                fix="define it outside of the class; objects that it needs are resources",
+            )
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
             raise PipelineError(f"{where} is a generator", fix="return the result; report progress with ctx.progress")
         if isolated:
@@ -498,3 +575,23 @@ class Pipeline(Extensible, Generic[Payload]):
             if resource.is_async and not is_async:
                 raise PipelineError(f"{where} is a plain function and can't take the async resource {name!r}")
         return Handler(function, parameters, is_async, isolated, (*table(errors, where), *self.errors), resources)
+
+
+def _template(title: str) -> str:
+    try:
+        list(string.Formatter().parse(title))
+    except (TypeError, ValueError):
+        raise PipelineError(
+            f"the title {title!r} is no template", fix="write it like '{topic}'; write a brace as '{{'", field="title"
+        ) from None
+    return title
+
+
+def not_a_pipeline(given: Any) -> BadInput:
+    """Return the error for what is given in the place of a pipeline."""
+    name = getattr(given, "__name__", "")
+    return BadInput(
+        f"pipeline must be a Pipeline or its name, not {repr(name) if name else type(given).__name__}",
+        fix=f"if {name!r} is a phase, give its pipeline" if name else "",
+        field="pipeline",
+    )

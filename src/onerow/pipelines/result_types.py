@@ -33,6 +33,17 @@ def return_type(function: Callable[..., Any]) -> Any:
         return Any
 
 
+def result_type(function: Callable[..., Any]) -> Any:
+    """Return the type to which a handler's stored result is decoded; Any if JSON can't be decoded to it."""
+    kinds = [each for each in _alternatives(return_type(function)) if each not in (Jump, Finish)]
+    declared = typing.Union[tuple(kinds)] if kinds else Any  # noqa: UP007  a tuple of types
+    try:
+        shapes.type_info(declared)
+    except Exception:
+        return declared if hasattr(declared, "model_validate_json") else Any
+    return declared
+
+
 def never_fits(returned: Any, taken: Any) -> bool:
     """Whether no result of one type, empty lists aside, can be decoded to the other; False if that is not certain."""
     # A result of None is passed on as it is.

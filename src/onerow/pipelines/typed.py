@@ -1,7 +1,7 @@
 """Static types of pipelines: the payload's type, and decorators that check it against the handler's first parameter."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Protocol, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, ParamSpec, Protocol, TypeVar, Unpack, overload
 
 from onerow.core.sizes import Size
 from onerow.pipelines.errors import ErrorMap
@@ -20,8 +20,16 @@ Rest = ParamSpec("Rest")
 Result = TypeVar("Result")
 
 
-class AnyPayload:
-    """Only for type checkers: `Pipeline[AnyPayload]` accepts Pipeline[Any], but no pipeline with a payload type."""
+class Untyped:
+    """Only for type checkers: `Pipeline[Untyped]` accepts Pipeline[Any], but no pipeline with a payload type."""
+
+
+class Signal(Generic[Result]):
+    """A signal that a wait phase waits for, with the type of its payload, for `queue.signal`."""
+
+    def __init__(self, name: str, payload_type: Any) -> None:
+        self.name = name
+        self.payload_type = payload_type
 
 
 class HandlerContext(Protocol):
@@ -39,7 +47,7 @@ class AddFunction(Protocol[Payload]):
     """A decorator that adds a function as a phase: of any signature, or else with the payload's type first."""
 
     @overload
-    def __call__(self: "AddFunction[AnyPayload]", function: Function, /) -> Function: ...
+    def __call__(self: "AddFunction[Untyped]", function: Function, /) -> Function: ...
 
     @overload
     def __call__(
@@ -59,7 +67,7 @@ class PhaseDecorator(AddFunction[Payload], Protocol[Payload]):
     """`Pipeline.phase`: a decorator, with or without options."""
 
     @overload
-    def __call__(self: "PhaseDecorator[AnyPayload]", function: Function, /) -> Function: ...
+    def __call__(self: "PhaseDecorator[Untyped]", function: Function, /) -> Function: ...
 
     @overload
     def __call__(

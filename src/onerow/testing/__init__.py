@@ -4,9 +4,10 @@ The pytest plugin provides the fixture `rehearsal`.
 """
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
-import pytest
+from onerow import environment
 
 if TYPE_CHECKING:
     from onerow.testing.rehearsals import Rehearsal
@@ -14,13 +15,23 @@ if TYPE_CHECKING:
 __all__ = ["Rehearsal", "rehearsal"]
 
 
-@pytest.fixture
+def pytest_load_initial_conftests() -> None:
+    """Let no ONEROW_STORE of a shell replace the URL that a test, or the app it imports, names."""
+    environment.replaces_urls = False
+
+
 def rehearsal() -> Iterator["Rehearsal"]:
     """A queue in memory with a virtual clock; see onerow.testing.Rehearsal."""
     from onerow.testing.rehearsals import Rehearsal
 
     with Rehearsal() as made:
         yield made
+
+
+with suppress(ImportError):  # Rehearsal needs no pytest
+    import pytest
+
+    rehearsal = pytest.fixture(rehearsal)
 
 
 def __getattr__(name: str) -> object:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from time import monotonic
 from typing import Any
 
-from onerow.core.failure import failure
+from onerow.core.failure import failure, is_user_code
 from onerow.core.rules.attempts import Crashed, Outcome, Stopped
 from onerow.engine.handler.call import outcome_of_error, outcome_of_result
 from onerow.engine.handler.context import current
@@ -57,6 +57,7 @@ class InlineRunner:
         self._loop: _Loop | None = None
         self._process_host: ProcessHost | None = None
         self.stubs: dict[str, Callable[[Attempt], Any]] = {}
+        self.raised: dict[str, BaseException] = {}  # by task: what its last attempt raised
 
     def submit(self, attempts: Sequence[Attempt]) -> None:
         served = attempts[0].served
@@ -90,6 +91,7 @@ class InlineRunner:
         attempt.in_flight.finish(attempt, outcome)
 
     def _outcome(self, attempt: Attempt) -> Outcome:
+        self.raised.pop(attempt.task.task_id, None)
         try:
             self._before(attempt)
             if self._accidents.take("timeout", attempt):
@@ -101,6 +103,10 @@ class InlineRunner:
         except WorkerDied:
             raise
         except BaseException as error:
+            trace = error.__traceback__
+            while trace is not None and not is_user_code(trace.tb_frame.f_code.co_filename):
+                trace = trace.tb_next
+            self.raised[attempt.task.task_id] = error.with_traceback(trace or error.__traceback__)
             return outcome_of_error(error, attempt.stop, attempt.served.call.errors)
 
     def _before(self, attempt: Attempt) -> None:

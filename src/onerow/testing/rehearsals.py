@@ -3,14 +3,14 @@
 from collections.abc import Callable
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Self, TypeVar, Unpack, overload
+from typing import Any, Self, Unpack, overload
 
 from onerow.core import schedule
 from onerow.core.addition import AddOptions
 from onerow.core.durations import Duration, parse_duration
 from onerow.core.errors import ResourceError, UnknownName
 from onerow.core.filters import Filter
-from onerow.core.status import PROCESSING, WAITING, Status
+from onerow.core.status import CANCELLED, COMPLETED, FAILED, PROCESSING, WAITING, Status
 from onerow.core.suggest import did_you_mean
 from onerow.core.task import Task
 from onerow.core.times import FAR
@@ -31,18 +31,17 @@ from onerow.engine.worker.roles.scheduler import Scheduler
 from onerow.engine.worker.roles.sweeps import WaitPhaseSweeper
 from onerow.identity import Identity
 from onerow.pipelines.pipeline import Pipeline
-from onerow.pipelines.typed import AnyPayload
+from onerow.pipelines.typed import Payload, Untyped
 from onerow.stores.memory import MemoryStore
 from onerow.testing.inline_runner import Accidents, InlineRunner
 
 _MOST_ROUNDS = 100_000
-P = TypeVar("P")
 
 
 class Rehearsal:
     """Runs pipelines in the test's thread without sleeping; time advances only when the test advances it.
 
-    pipelines: those to serve; `add` serves others. start: the first time of the clock; by default a fixed one.
+    pipelines: those to serve; `add` and `ctx.spawn` serve others. start: the first time of the clock; by default a fixed one.
     """
 
     def __init__(self, *pipelines: Pipeline, start: datetime | None = None) -> None:
@@ -95,10 +94,10 @@ class Rehearsal:
         return self.serve(*queue.pipelines.values())
 
     @overload
-    def add(self, pipeline: Pipeline[AnyPayload] | str, payload: Any = None, **options: Unpack[AddOptions]) -> Task: ...
+    def add(self, pipeline: Pipeline[Payload], payload: Payload, **options: Unpack[AddOptions]) -> Task: ...
 
     @overload
-    def add(self, pipeline: Pipeline[P], payload: P, **options: Unpack[AddOptions]) -> Task: ...
+    def add(self, pipeline: Pipeline[Untyped] | str, payload: Any = None, **options: Unpack[AddOptions]) -> Task: ...
 
     def add(self, pipeline: Pipeline[Any] | str, payload: Any = None, **options: Unpack[AddOptions]) -> Task:
         """Add a task with `queue.add` and serve its pipeline."""
@@ -192,7 +191,15 @@ class Rehearsal:
 
     def run(self) -> int:
         """Run due tasks until none is left, without advancing time; return the number of attempts."""
-        return self._current_roles.run()
+        attempts = 0
+        for _ in range(_MOST_ROUNDS):
+            found = self._current_roles.round()
+            if not found:
+                return attempts
+            attempts += max(0, found - 1)
+        raise AssertionError(
+            f"after {_MOST_ROUNDS:,} rounds there is still something to do; does a task come back for ever?"
+        )
 
     def run_until_idle(self) -> int:
         """Run tasks and advance time over retries, snoozes, due times and expired leases; return the number of attempts.
@@ -205,36 +212,42 @@ class Rehearsal:
             attempts += self.run()
         return attempts
 
-    def run_until(self, task: Task | str, phase: str | None = None, *, status: Status | None = None) -> Task:
+    def run_until(self, task: Task | str, phase: str | None = None, *, status: Status | str | None = None) -> Task:
         """Run tasks and advance time until the task is in a phase or status; without either, until it has ended.
+
+        Raises AssertionError with the reason if the task does not get there, and if it fails; the exception of the
+        handler is its cause. To test a failure, ask for the status 'failed'.
 
         task: the task or its id. phase, status: what to wait for.
         """
+        __tracebackhide__ = True  # pytest shows the line of the test
+        if status is not None and status not in list(Status):
+            raise UnknownName(f"no status {status!r}", fix=did_you_mean(status, Status), field="status")
         if phase is not None:
             self.queue.pipelines[self.get(task).pipeline].plan.position(phase)  # raises for an unknown phase
 
         def reached(found: Task) -> bool:
             if phase is None and status is None:
-                return found.ended
-            return (phase is None or found.phase == phase) and (status is None or found.status is status)
+                return found.status in (COMPLETED, CANCELLED)
+            return (phase is None or found.phase == phase) and (status is None or found.status == status)
 
-        roles = self._current_roles
         for _ in range(_MOST_ROUNDS):
             found = self.get(task)
             if reached(found):
                 return found
-            if roles.round():
+            if found.status is FAILED:
+                raise AssertionError(
+                    f"task {found.task_id} failed at {found.phase}: {found.error}"
+                ) from self._runner.raised.get(found.task_id)
+            if self._current_roles.round():
                 continue
-            moment = roles.next_time(deadlines=False)
+            moment = self._current_roles.next_time(deadlines=False)
             if moment is None:
                 break
             self.clock.to(moment)
-        found = self.get(task)
-        if reached(found):
-            return found
-        why = Views(self.queue).why(found)
         raise AssertionError(
-            f"task {found.task_id} did not get there; it is {found.status} at {found.phase}: {found.error or why.sentence}"
+            f"task {found.task_id} did not get there; it is {found.status} at {found.phase}: "
+            f"{found.error or Views(self.queue).why(found).sentence}"
         )
 
     def forward(self, span: Duration) -> int:
@@ -289,6 +302,7 @@ class _Roles:
             if phase.name in pipeline.handlers
         ]
         for served in served_phases:
+            served.call.context = _serving(queue, served.call.context)
             if served.phase.kind != "command":
                 surround(served.call, (*queue.middlewares, *self.pipelines[served.pipeline].middlewares))
         hand_over([served.call for served in served_phases])
@@ -311,17 +325,6 @@ class _Roles:
         self._moved = False
         self._wait_phases.passed = self._children_sweeper.resumed = self._note_move
         self._producer.parent_or_child_changed = self._wait_phases.parent_or_child_changed = self._children_sweeper.hear
-
-    def run(self) -> int:
-        attempts = 0
-        for _ in range(_MOST_ROUNDS):
-            found = self.round()
-            if not found:
-                return attempts
-            attempts += max(0, found - 1)
-        raise AssertionError(
-            f"after {_MOST_ROUNDS:,} rounds there is still something to do; does a task come back for ever?"
-        )
 
     def round(self) -> int:
         """Run each role once; return 0 if nothing happened, else the number of attempts plus one."""
@@ -365,6 +368,17 @@ class _Roles:
 
     def _note_move(self) -> None:
         self._moved = True
+
+
+def _serving(queue: Queue, kind: Any) -> Any:
+    """Return a class of contexts whose `spawn` serves the pipeline of the children."""
+
+    def spawn(ctx: Any, pipeline: Pipeline | str, *given: Any, **options: Any) -> Any:
+        if isinstance(pipeline, Pipeline):
+            queue.serve(pipeline)
+        return kind.spawn(ctx, pipeline, *given, **options)
+
+    return type(kind.__name__, (kind,), {"spawn": spawn})
 
 
 def _answering(checkpoints: CheckpointService, runner: InlineRunner) -> Callable[[Attempt, Request], str]:

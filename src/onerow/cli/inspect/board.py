@@ -131,6 +131,8 @@ def rich_board(views: Views) -> Any:
         parts.append(Text())
         parts.append(Text(pipeline.name, style="bold underline"))
         parts.append(rich_table(COLUMNS, styled(pipeline_rows(pipeline, curves, board.at))))
+    if any("□" in slots_text(lane) for pipeline in board.pipelines for lane in pipeline.lanes):
+        parts.append(Text("\n■ running   □ free slot", style="dim"))
     if not board.pipelines:
         parts.append(Text("\nno pipeline yet: start a worker, or onerow publish APP", style="yellow"))
     return Group(*parts)

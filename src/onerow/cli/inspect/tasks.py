@@ -148,4 +148,5 @@ def why(session: Session, task_id: str) -> None:
     if reason.inbox:
         session.out.line(f"It came from the inbox {reason.inbox}.")
     if reason.command:
-        session.out.line(f"→ {reason.command}", "bold")
+        first = f"{reason.first}, then: " if reason.first else ""
+        session.out.line(f"→ {first}{reason.command}", "bold")

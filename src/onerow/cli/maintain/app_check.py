@@ -1,12 +1,7 @@
 """Findings of `onerow check` about an app."""
 
-from datetime import timedelta
-
-from onerow.core.durations import spell_duration
 from onerow.engine.queue.queue import Queue
 from onerow.ports import Finding
-
-_LONG = timedelta(minutes=1)
 
 
 def check_app(queue: Queue) -> list[Finding]:
@@ -17,16 +12,14 @@ def check_app(queue: Queue) -> list[Finding]:
         findings.append(Finding("good", f"pipeline {pipeline.name}: {phases}"))
         for phase in pipeline.plan.phases:
             handler = pipeline.handlers.get(phase.name)
-            if handler is None or handler.is_async or handler.isolated:
+            if handler is None or handler.is_async or handler.isolated or phase.timeout is not None:
                 continue
-            if phase.timeout is None or phase.timeout > _LONG:
-                span = "without end" if phase.timeout is None else f"for {spell_duration(phase.timeout)}"
-                findings.append(
-                    Finding(
-                        "slow",
-                        f"{pipeline.name}.{phase.name} may run {span} in a thread, and a thread that hangs can't be "
-                        f"stopped: the whole worker process has to be replaced",
-                        f'@{pipeline.name}.phase(isolate="process"), a timeout of a minute, or async def',
-                    )
+            findings.append(
+                Finding(
+                    "slow",
+                    f"{pipeline.name}.{phase.name} has no timeout and runs in a thread: a call that hangs holds its slot "
+                    "until the worker ends",
+                    f'@{pipeline.name}.phase(timeout="15m"), or isolate="process", which a cancel can end',
                 )
+            )
     return findings

@@ -6,7 +6,8 @@ import click
 from click.core import ParameterSource
 
 from onerow.cli.session import Session, with_session
-from onerow.settings import VARIABLE, find_store, read_settings, settings_file
+from onerow.environment import VARIABLE
+from onerow.settings import find_store, read_settings, settings_file
 from onerow.wiring import open_store
 
 

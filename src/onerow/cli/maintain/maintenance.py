@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from onerow.cli.app import load_app
+from onerow.cli.app import app_argument, load_app, shown_store
 from onerow.cli.findings import report_findings
 from onerow.cli.maintain.app_check import check_app
 from onerow.cli.output import Output
@@ -15,14 +15,12 @@ from onerow.ports import Administrable, Finding, Migration
 
 
 @click.command("check")
-@click.argument("app", metavar="APP")
-@click.option("--store", envvar="ONEROW_STORE", metavar="URL", help="Store URL, for an app that defines no queue.")
+@app_argument
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def check(app: str, store: str | None, as_json: bool) -> None:
     """Load APP (module[:queue]) and report its problems. Opens no store and runs no task."""
     queue = load_app(app, store)
-    findings = check_app(queue)
-    report_findings(Output(as_json), findings)
+    report_findings(Output(as_json), [Finding("good", f"store {shown_store(queue)}"), *check_app(queue)])
 
 
 @click.command("doctor")

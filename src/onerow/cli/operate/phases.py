@@ -1,5 +1,7 @@
 """Commands on phases, workers and ended tasks: pause, resume, limit, drain, purge."""
 
+import shlex
+
 import click
 
 from onerow.cli.session import Session, with_session
@@ -29,7 +31,8 @@ def pause(session: Session, pipeline: str, phase: str, reason: str, by: str) -> 
         session.queue.crons.pause(pipeline, phase.removeprefix(_CRON), reason=reason, by=by)
     else:
         session.queue.pause(pipeline, phase, reason=reason, by=by)
-    _print(session, {"paused": _name(pipeline, phase)}, f"paused {_name(pipeline, phase)}; onerow resume undoes it")
+    undo = shlex.join(["onerow", "resume", pipeline, *([] if phase == "*" else [phase])])
+    _print(session, {"paused": _name(pipeline, phase)}, f"paused {_name(pipeline, phase)}; to undo it: {undo}")
 
 
 @click.command("resume")

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from onerow.cli import formatting
-from onerow.cli.app import load_app
+from onerow.cli.app import app_argument, load_app, shown_store
 from onerow.cli.output import Output
 from onerow.cli.session import Session, with_session
 from onerow.cli.values import payload
@@ -22,8 +22,7 @@ _BATCH = 1_000
 
 
 @click.command("publish")
-@click.argument("app", metavar="APP")
-@click.option("--store", envvar="ONEROW_STORE", metavar="URL", help="Store URL, for an app that defines no queue.")
+@app_argument
 @click.option("--force", is_flag=True, help="Replace a newer definition: a deliberate rollback.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def publish(app: str, store: str | None, force: bool, as_json: bool) -> None:
@@ -40,7 +39,7 @@ def publish(app: str, store: str | None, force: bool, as_json: bool) -> None:
     else:
         for name in queue.pipelines:
             said = "published" if name in changed else "older than the published definition" if name in older else "as before"  # fmt: skip
-            out.line(f"{name}: {said} in {queue.url}")
+            out.line(f"{name}: {said} in {shown_store(queue)}")
     if older:
         out.aside("older definitions were not published; to go back to them: onerow publish APP --force")
         sys.exit(1)

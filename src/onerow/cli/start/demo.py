@@ -169,6 +169,7 @@ class Demo:
         self._began = time.monotonic()
         self._workers: dict[str, int] = {}  # name → pid
         self._killed = False
+        self._retried: set[str] = set()
         self._interrupted: dict[str, Task] = {}  # the tasks of the killed worker, until they run again
         queue.publish(videos)
         self._tasks = [queue.add(videos, {"topic": topic}, priority=n) for n, topic in enumerate(TOPICS)]
@@ -186,10 +187,14 @@ class Demo:
         self.send_signals(self._tasks)
         for task in self._tasks:
             before = self._interrupted.get(task.task_id)
-            if before is not None and task.token > before.token + 1:
+            # By its progress: a worker that starts several such tasks hands some back first.
+            if before is not None and (task.phase, task.progress) != (before.phase, before.progress):
                 del self._interrupted[task.task_id]
                 at = f"{before.phase} at {formatting.progress(before.progress)}"
                 self._report(f"“{task.title}” resumes in a new worker: {at}, attempt {before.attempt + 1}")
+            if task.retry_count and task.task_id not in self._retried:
+                self._retried.add(task.task_id)
+                self._report(f"“{task.title}” failed in {task.phase} ({task.error}); it is tried again in a second")
         if not self._killed:
             self._kill_worker()
         self._check_for_changes()
@@ -232,6 +237,7 @@ class Demo:
         self._killed = True
         self._interrupted = {task.task_id: task for task in self._read() if task.status is PROCESSING}
         self._report(f"kill -9 {pid}: the worker is dead; it had {len(self._interrupted)} running tasks")
+        self._report("its supervisor starts a new worker; until then the tasks wait in their rows")
         for task in self._interrupted.values():
             at = f"{task.phase} at {formatting.progress(task.progress)}"
             self._report(f"the row of “{task.title}” still says: {at}; done: {', '.join(task.results)}")

@@ -11,7 +11,7 @@ from importlib.util import find_spec
 
 import click
 
-from onerow.cli.app import load_app
+from onerow.cli.app import app_argument, load_app
 from onerow.cli.start.listening import shown_address
 from onerow.cli.start.web import open_dashboard, serve
 
@@ -19,8 +19,7 @@ _STOPS_WITHIN = 40.0
 
 
 @click.command("dev")
-@click.argument("app", metavar="APP")
-@click.option("--store", envvar="ONEROW_STORE", metavar="URL", help="Store URL, for an app that defines no queue.")
+@app_argument
 @click.option("--port", default=8003, show_default=True, type=click.IntRange(0, 65535), help="Port of the dashboard.")
 @click.option(
     "--concurrency", "-c", type=click.IntRange(1, 10_000), default=16, show_default=True, help="Tasks at once."

@@ -49,6 +49,7 @@ def command(
     onerow inbox webhook NAME serves signed HTTP requests: --scheme and --secret-env are required.
     """
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    logging.getLogger("botocore").setLevel(logging.WARNING)  # else it logs where it found credentials
     queue = session.queue
     if pipeline is not None:
         plan_of(queue, pipeline)  # an unknown name is an error here, not of each message

@@ -13,12 +13,12 @@ from onerow import Context, Pipeline, Queue, Retry
 greetings = Pipeline("greetings", title="Hello {name}")
 
 
-@greetings.phase(timeout="1m")
+@greetings.phase
 def compose(job):
     return f"Hello, {job['name']}!"
 
 
-@greetings.phase(concurrency=1, retry=Retry(3, wait="5s"), timeout="1m")
+@greetings.phase(concurrency=1, retry=Retry(3, wait="5s"))
 def translate(job, compose, ctx: Context):
     ctx.log(f"attempt {ctx.attempt}")
     return compose.upper()

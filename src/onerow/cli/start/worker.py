@@ -11,7 +11,7 @@ from types import FrameType
 
 import click
 
-from onerow.cli.app import load_app
+from onerow.cli.app import app_argument, load_app, shown_store
 from onerow.cli.exit_codes import exit_code
 from onerow.cli.start.log_format import FORMATS, formatter
 from onerow.cli.start.reload import watch_sources
@@ -21,20 +21,19 @@ from onerow.core.errors import BadInput, OnerowError
 from onerow.core.scaling import ScaleSettings
 from onerow.core.sizes import parse_size
 from onerow.engine.output.masking import NO_SECRETS
-from onerow.engine.queue.queue import Queue
 from onerow.engine.worker.pool_scaler import PoolScaler
 from onerow.engine.worker.supervised import Supervised
 from onerow.engine.worker.supervisor import DISMISSED, Supervisor, ease_collector, is_supervised
 from onerow.engine.worker.worker import Worker, is_dismissed, leave_when_idle, must_end
 from onerow.identity import check_platform
 from onerow.settings import project_folder
+from onerow.wiring import Queue
 
 log = logging.getLogger("onerow")
 
 
 @click.command("worker")
-@click.argument("app", metavar="APP")
-@click.option("--store", envvar="ONEROW_STORE", help="Store URL, for an app that defines no queue.")
+@app_argument
 @click.option(
     "--concurrency",
     "-c",
@@ -127,6 +126,7 @@ def command(
     for handler in own_handlers:
         handler.setFormatter(formatter(log_format, NO_SECRETS))
     logging.getLogger("onerow").setLevel(logging.DEBUG if verbose else logging.INFO)
+    logging.getLogger("botocore").setLevel(logging.WARNING)  # else each process logs where it found credentials
     say = _say if log_format == "text" else log.info
     try:
         scale = pool_settings(processes, concurrency, target_wait, scale_in_after)
@@ -174,7 +174,7 @@ def _say(line: str) -> None:
 
 
 def _announce(queue: Queue) -> None:
-    click.echo(f"store     {queue.url}", err=True)
+    click.echo(f"store     {shown_store(queue)}", err=True)
     for pipeline in queue.pipelines.values():
         click.echo(f"pipeline  {pipeline.name}: {' → '.join(phase.name for phase in pipeline.plan.phases)}", err=True)
 

@@ -119,6 +119,7 @@ class Stopped(msgspec.Struct, frozen=True, tag=True):
     """The worker stopped the attempt."""
 
     reason: StopReason
+    but: str = ""  # why it could not be stopped at its timeout
 
 
 class Unstarted(msgspec.Struct, frozen=True, tag=True):
@@ -368,8 +369,8 @@ def _decide(task: Task, plan: Plan, outcome: Outcome, now: datetime, by: str, ow
             return crash(task, why, now, by=by)
         case Interrupted(why=cause):
             return interrupt(task, cause, now, by=by, plan=plan)
-        case Stopped(reason="timeout"):
-            return fail(task, timed_out(task, own or plan), plan, now, by=by)
+        case Stopped(reason="timeout", but=but):
+            return fail(task, timed_out(task, own or plan, but), plan, now, by=by)
         case Stopped(reason="cancel"):
             return stop_cancelled(task, now, by=by)
         case Stopped(reason="drain"):
@@ -397,12 +398,13 @@ def _jump_finish_or_wait(
             return sleep(task, name, span, now, by=by)
 
 
-def timed_out(task: Task, plan: Plan) -> Failure:
+def timed_out(task: Task, plan: Plan, but: str = "") -> Failure:
     """Return the failure of an attempt that exceeded its timeout."""
     limit = plan.phase(task.phase).timeout or timedelta(0)
     minutes = limit / timedelta(minutes=1)
     spelled = f"{minutes:g} minutes" if minutes >= 1 and minutes == int(minutes) else spell_duration(limit)
-    return failure(f"{task.phase} ran longer than {spelled} and was stopped", "timeout", exception="Timeout")
+    ending = f"; {but}" if but else " and was stopped"
+    return failure(f"{task.phase} ran longer than {spelled}{ending}", "timeout", exception="Timeout")
 
 
 def failure_of(task: Task, plan: Plan, outcome: Outcome) -> Failure | None:
@@ -410,6 +412,6 @@ def failure_of(task: Task, plan: Plan, outcome: Outcome) -> Failure | None:
     match outcome:
         case Failed(why=why) | Crashed(why=why):
             return why
-        case Stopped(reason="timeout"):
-            return timed_out(task, plan)
+        case Stopped(reason="timeout", but=but):
+            return timed_out(task, plan, but)
     return None

@@ -74,7 +74,8 @@ def retry(
     retry_count: int | None = None,
 ) -> Task:
     """Return a failed task to waiting at its phase with a new retry budget; open waits of its handler start over."""
-    must_be(task, FAILED, operation="retried")
+    fix = f"to run it again from its first phase: onerow replay {task.task_id}" if task.status is COMPLETED else ""
+    must_be(task, FAILED, operation="retried", fix=fix)
     must_be_readable(task)
     wait = timedelta(0) if policy is None else _allowed_by(policy, task)
     count = task.retry_count + 1 if retry_count is None else check_retry_count(retry_count)

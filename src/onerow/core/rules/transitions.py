@@ -146,7 +146,7 @@ def check_row(task: Task, results: str) -> None:
         )
 
 
-def must_be(task: Task, *statuses: Status, operation: str = "") -> None:
+def must_be(task: Task, *statuses: Status, operation: str = "", fix: str = "") -> None:
     """Raise IllegalMove unless the task is in one of these statuses."""
     if task.purged_at is not None:
         raise IllegalMove(
@@ -157,6 +157,7 @@ def must_be(task: Task, *statuses: Status, operation: str = "") -> None:
         need = f"only {wanted} tasks can be {operation}" if operation else f"this requires a {wanted} task"
         raise IllegalMove(
             f"task {task.task_id} is {task.status}; {need}",
+            fix=fix,
             task_id=task.task_id,
             status=task.status,
         )

@@ -2,6 +2,7 @@
 
 import hashlib
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Literal
@@ -9,8 +10,10 @@ from typing import Any, Literal
 import msgspec
 
 from onerow.core.errors import BadInput, UnknownName
+from onerow.core.filters import Filter
 from onerow.core.plan import PhasePlan, Plan, followed
 from onerow.core.rates import parse_rate
+from onerow.core.status import WAITING
 from onerow.core.suggest import did_you_mean
 from onerow.core.times import read, spell
 from onerow.engine.control import notes
@@ -69,6 +72,21 @@ def replaced(store: Store, plans: Iterable[Plan]) -> list[str]:
     """Return the names of the definitions that are older than the stored ones."""
     stored = {note.name: note for note in store.notes(PLAN)}
     return [plan.name for plan in plans if plan.name in stored and fingerprint(plan) in _replaced_by(stored[plan.name])]
+
+
+def stored(store: Store) -> list[Plan]:
+    """Return the published definitions that can be read."""
+    return [plan for note in store.notes(PLAN) if (plan := _plan_of(note)) is not None]
+
+
+def stranded(store: Store, older: Plan, plan: Plan) -> dict[str, int]:
+    """Return how many tasks wait at phases that an older definition has and the present one has not."""
+    gone = frozenset(phase.name for phase in older.phases if not plan.knows(phase.name))
+    found: Counter[str] = Counter()
+    where = Filter(pipeline=plan.name, phases=gone, statuses=frozenset({WAITING}))
+    for line in store.count(where) if gone else ():
+        found[line.phase] += line.count
+    return dict(found)
 
 
 def fingerprint(plan: Plan) -> str:

@@ -92,10 +92,17 @@ class WorkerOutdated(Event, frozen=True):
     error: str
 
 
+class LoopBlocked(TaskEvent, frozen=True):
+    """An `async def` handler blocked the event loop; no other one could run during these seconds."""
+
+    seconds: float = 0.0
+
+
 class WorkerHung(TaskEvent, frozen=True):
     """An attempt did not stop; the worker process must exit."""
 
     reason: str = ""
+    because: str = ""
 
 
 class WorkerUnusable(Event, frozen=True):
@@ -124,6 +131,14 @@ class DefinitionReplaced(Event, frozen=True):
 
     pipeline: str
     unknown: tuple[str, ...]  # its phases that this worker's code does not have
+
+
+class TasksStranded(Event, frozen=True):
+    """The definition that a worker has published lacks a phase at which tasks wait."""
+
+    pipeline: str
+    phase: str
+    count: int
 
 
 class StoreUnreachable(Event, frozen=True):

@@ -6,10 +6,12 @@ event as attributes: event, worker, task_id, pipeline, phase, attempt, error_cla
 
 import logging
 import threading
-import traceback
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
+from onerow.core.durations import spell_duration
+from onerow.core.failure import trace_of
 from onerow.core.task import Task
 from onerow.engine.events import events as e
 from onerow.engine.output.masking import Masker
@@ -19,7 +21,7 @@ log = logging.getLogger("onerow")
 
 _LOGGED: tuple[type[e.Event], ...] = (
     e.WorkerStarted, e.WorkerStopped, e.TaskRetried, e.TaskFailed, e.TaskCancelled, e.TaskRescued, e.TaskLeaseLost,
-    e.WorkerHung, e.WorkerUnusable, e.WorkerOutdated, e.ResourceFailed, e.DefinitionReplaced,
+    e.LoopBlocked, e.WorkerHung, e.WorkerUnusable, e.WorkerOutdated, e.ResourceFailed, e.DefinitionReplaced, e.TasksStranded,
     e.ScheduleFailed, e.StoreUnreachable, e.StoreGone,
     e.StoreBack, e.RoleFailed, e.AlertLost, e.WebhookFailed, e.HookOverdue, e.HookEventsDropped,
     e.MessageRejected, e.SignaturesRefused, e.InboxUnreachable, e.InboxBack,
@@ -40,7 +42,10 @@ def describe(event: e.Event) -> tuple[int, str] | None:
         case e.TaskCompleted(task=task):
             return logging.DEBUG, f"{_name(task)} completed"
         case e.TaskRetried(task=task):
-            return logging.WARNING, f"{_name(task)} failed in {task.phase} and waits until {task.run_at}: {task.error}"
+            return (
+                logging.WARNING,
+                f"{_name(task)} failed in {task.phase} and runs again in {_wait(task)}: {task.error}",
+            )
         case e.TaskFailed(task=task):
             return logging.ERROR, f"{_name(task)} failed in {task.phase} ({task.error_class}): {task.error}"
         case e.TaskCancelled(task=task, reason=reason):
@@ -49,8 +54,16 @@ def describe(event: e.Event) -> tuple[int, str] | None:
             return logging.WARNING, f"{_name(task)} rescued in {task.phase} from worker {worker}"
         case e.TaskLeaseLost(task=task):
             return logging.WARNING, f"{_name(task)} lost its lease in {task.phase}; result discarded"
-        case e.WorkerHung(task=task, reason=reason):
-            return logging.ERROR, f"{_name(task)} does not stop in {task.phase} ({reason}); this process ends"
+        case e.LoopBlocked(task=task, seconds=seconds):
+            return logging.WARNING, (
+                f"{_name(task)} blocked the event loop for {seconds:.1f} s in {task.phase}, and no other async handler "
+                f"could run: use await, or a def handler"
+            )
+        case e.WorkerHung(task=task, reason=reason, because=because):
+            return (
+                logging.ERROR,
+                f"{_name(task)} does not stop in {task.phase} ({reason}): {because}. This process ends",
+            )
         case e.WorkerUnusable(worker=worker, reason=reason):
             return logging.ERROR, f"worker {worker} {reason}; this process ends"
         case e.WorkerOutdated(worker=worker, error=error):
@@ -64,6 +77,12 @@ def describe(event: e.Event) -> tuple[int, str] | None:
             return logging.WARNING, (
                 f"pipeline {pipeline}: the published definition is newer than this code's, and tasks follow it{left} "
                 f"(to go back to this code's: onerow publish APP --force)"
+            )
+        case e.TasksStranded(pipeline=pipeline, phase=phase, count=count):
+            left = f"{count:,} task{' waits' if count == 1 else 's wait'} at {pipeline}.{phase}"
+            return logging.WARNING, (
+                f"{left}, which this code does not have: put renamed_from={phase!r} on the phase that replaces it, "
+                "or start a worker with the old code"
             )
         case e.StoreUnreachable(error=error):
             return logging.ERROR, f"store unavailable, retrying: {error}"
@@ -144,8 +163,8 @@ class LogLines:
 
     def _on_hook_error(self, event: e.Event, error: BaseException) -> None:
         fields = fields_of(event) | {"event": "HookFailed", "error_class": type(error).__name__, "error": str(error)}
-        trace = "".join(traceback.format_exception(error)).rstrip("\n")
-        self._write(logging.ERROR, f"a hook for {type(event).__name__} raised {error!r}", fields, trace)
+        raised = f"a hook for {type(event).__name__} raised {error!r}"
+        self._write(logging.ERROR, raised, fields, trace_of(error).rstrip("\n"))
 
     def _write(self, level: int, sentence: str, fields: dict[str, Any], trace: str) -> None:
         if not log.isEnabledFor(level):
@@ -161,6 +180,11 @@ class LogLines:
         record = log.makeRecord(log.name, level, __file__, 0, "%s", (line,), None, "_write", fields)
         record.exc_text = neutral_lines(masker.text(trace)) if trace else None
         log.handle(record)
+
+
+def _wait(task: Task) -> str:
+    wait = task.run_at - task.updated_at
+    return spell_duration(wait if wait < timedelta(seconds=1) else timedelta(seconds=round(wait.total_seconds())))
 
 
 def _name(task: Task) -> str:

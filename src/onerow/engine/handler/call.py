@@ -26,7 +26,7 @@ from onerow.core.rules.attempts import (
     Waiting,
 )
 from onerow.core.task import Task
-from onerow.engine.handler.context import AsyncContext, Context, Link
+from onerow.engine.handler.context import AsyncContext, BaseContext, Context, Link
 from onerow.pipelines.decoding import decoder
 from onerow.pipelines.extensions import Middleware
 from onerow.pipelines.handlers import Handler
@@ -53,7 +53,7 @@ class Call:
         # Most handlers take only the payload: a fast path without the loop.
         self._payload_only = [(keyword, source) for _, keyword, source, _ in self._arguments] == [(False, "payload")]
         self._payload = self._arguments[0][3] if self._payload_only else _decode
-        self._context = AsyncContext if handler.is_async else Context
+        self.context: Callable[[Task, Link], BaseContext] = AsyncContext if handler.is_async else Context
 
     def payload_of(self, task: Task) -> Any:
         """Return the payload of one batch item; raise BadPayload if it does not match its annotation."""
@@ -71,7 +71,7 @@ class Call:
             if source == "payload":
                 value = decode(task.payload_json)
             elif source == "context":
-                value = self._context(task, link)
+                value = self.context(task, link)
             elif source == "resource":
                 value = self.resources[name]
             else:

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from onerow.core import steps, values
-from onerow.core.addition import Addition, ChildOptions
+from onerow.core.addition import Addition, ChildOptions, check_list
 from onerow.core.errors import BadInput
 from onerow.core.keywords import check_keywords
 from onerow.core.outcomes import Asleep, ChildrenFailed, Parked, WaitExpired
@@ -28,7 +28,7 @@ from onerow.engine.handler.requests import (
     Spawn,
 )
 from onerow.pipelines.decoding import decode_result
-from onerow.pipelines.pipeline import Pipeline
+from onerow.pipelines.pipeline import Pipeline, not_a_pipeline
 
 _read = msgspec.json.Decoder(Record | None).decode
 
@@ -76,6 +76,9 @@ class Additions:
         options: ChildOptions,
     ) -> None:
         check_keywords("spawn", options, ChildOptions)
+        check_list(payloads)
+        if not isinstance(pipeline, Pipeline | str):
+            raise not_a_pipeline(pipeline)
         self.pipeline = pipeline if isinstance(pipeline, str) else pipeline.name
         self._payloads = payloads
         self._key = key

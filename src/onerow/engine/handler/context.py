@@ -14,12 +14,11 @@ from onerow.core.task import Task
 from onerow.engine.handler.checkpoints import Additions, Checkpoints, Child, ChildCounts
 from onerow.engine.handler.requests import Request
 from onerow.pipelines.pipeline import Pipeline
-from onerow.pipelines.typed import AnyPayload
+from onerow.pipelines.typed import Payload, Untyped
 
 Item = TypeVar("Item")
 P = ParamSpec("P")
 R = TypeVar("R")
-T = TypeVar("T")
 
 
 class Link(Protocol):
@@ -138,7 +137,7 @@ class Context(BaseContext):
         The result is decoded to the return type that the function declares; without one, a tuple becomes a list and a
         model a dict. name: identifies the step in its phase. function: what to call. args, named: its arguments.
         """
-        return self._memory.step(steps.check_name(name), function, args, named)  # type: ignore[no-any-return]
+        return self._memory.step(steps.check_call(name, function), function, args, named)  # type: ignore[no-any-return]
 
     def wait(self, signal: str, *, timeout: Duration | None = None) -> Any:
         """Return the payload of a signal; without one, the task waits without a slot and the phase then starts again.
@@ -158,22 +157,22 @@ class Context(BaseContext):
     @overload
     def spawn(
         self,
-        pipeline: Pipeline[AnyPayload] | str,
-        payloads: Iterable[Any],
+        pipeline: Pipeline[Payload],
+        payloads: Iterable[Payload | Addition],
         *,
         name: str = "",
-        key: Callable[[Any], str] | None = None,
+        key: Callable[[Payload], str] | None = None,
         **options: Unpack[ChildOptions],
     ) -> int: ...
 
     @overload
     def spawn(
         self,
-        pipeline: Pipeline[T],
-        payloads: Iterable[T | Addition],
+        pipeline: Pipeline[Untyped] | str,
+        payloads: Iterable[Any],
         *,
         name: str = "",
-        key: Callable[[T], str] | None = None,
+        key: Callable[[Any], str] | None = None,
         **options: Unpack[ChildOptions],
     ) -> int: ...
 
@@ -218,7 +217,7 @@ class AsyncContext(BaseContext):
 
     async def step(self, name: str, function: Callable[..., Any], /, *args: Any, **named: Any) -> Any:
         """Async `Context.step`; a plain function runs in a separate thread."""
-        return await self._memory.astep(steps.check_name(name), function, args, named)
+        return await self._memory.astep(steps.check_call(name, function), function, args, named)
 
     async def wait(self, signal: str, *, timeout: Duration | None = None) -> Any:
         """Async `Context.wait`."""
@@ -231,22 +230,22 @@ class AsyncContext(BaseContext):
     @overload
     async def spawn(
         self,
-        pipeline: Pipeline[AnyPayload] | str,
-        payloads: Iterable[Any],
+        pipeline: Pipeline[Payload],
+        payloads: Iterable[Payload | Addition],
         *,
         name: str = "",
-        key: Callable[[Any], str] | None = None,
+        key: Callable[[Payload], str] | None = None,
         **options: Unpack[ChildOptions],
     ) -> int: ...
 
     @overload
     async def spawn(
         self,
-        pipeline: Pipeline[T],
-        payloads: Iterable[T | Addition],
+        pipeline: Pipeline[Untyped] | str,
+        payloads: Iterable[Any],
         *,
         name: str = "",
-        key: Callable[[T], str] | None = None,
+        key: Callable[[Any], str] | None = None,
         **options: Unpack[ChildOptions],
     ) -> int: ...
 

@@ -4,12 +4,11 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
-from typing import Any, TypeVar, Unpack, overload
+from typing import Any, Unpack, overload
 
 from msgspec.structs import replace
 
-from onerow.core.addition import Addition, AddManyOptions, AddOptions, with_carried
-from onerow.core.durations import Duration
+from onerow.core.addition import Addition, AddManyOptions, AddOptions, check_list, with_carried
 from onerow.core.keywords import check_keywords
 from onerow.core.task import Task
 from onerow.engine import import_guard
@@ -17,16 +16,15 @@ from onerow.engine.events.events import TaskAdded
 from onerow.engine.queue import insert
 from onerow.engine.queue.scope import Scope, plan_of
 from onerow.pipelines.pipeline import Pipeline
-from onerow.pipelines.typed import AnyPayload
+from onerow.pipelines.typed import Payload, Untyped
 from onerow.ports import Existing, Inserted
 
-P = TypeVar("P")
 _CARRY_NOTHING: AbstractContextManager[Mapping[str, str]] = nullcontext({})
 _Answers = tuple[list[Task], list[Inserted | Existing]]  # the tasks asked for, and what the store answered
 
 
-class Adding(Scope):
-    """The methods of Queue that add tasks.
+class Queue(Scope):
+    """The methods of Queue that add tasks, in a class of this name because type checkers and Python's errors show it.
 
     The async ones are written out, because a transaction must stay in the thread of its connection.
     """
@@ -34,8 +32,8 @@ class Adding(Scope):
     @overload
     def add(
         self,
-        pipeline: Pipeline[AnyPayload] | str,
-        payload: Any = None,
+        pipeline: Pipeline[Payload],
+        payload: Payload,
         *,
         tx: Any = None,
         **options: Unpack[AddOptions],
@@ -44,8 +42,8 @@ class Adding(Scope):
     @overload
     def add(
         self,
-        pipeline: Pipeline[P],
-        payload: P,
+        pipeline: Pipeline[Untyped] | str,
+        payload: Any = None,
         *,
         tx: Any = None,
         **options: Unpack[AddOptions],
@@ -57,35 +55,20 @@ class Adding(Scope):
         payload: Any = None,
         *,
         tx: Any = None,
-        task_id: str | None = None,
-        user_id: str = "",
-        title: str | None = None,
-        run_at: datetime | str | None = None,
-        delay: Duration | None = None,
-        priority: int = 0,
-        unique: str | None = None,
-        unique_for: Duration | None = None,
-        limit_key: str = "",
-        max_retries: int | None = None,
-        metadata: dict[str, Any] | None = None,
+        **options: Unpack[AddOptions],
     ) -> Task:
         """Add one task and return it; if the unique key or id is taken, return the existing task.
 
-        The options are those of `AddOptions`.
-
         tx: your own open transaction on the same database; the task becomes visible when you commit.
         """
-        addition = Addition(
-            payload, task_id, user_id, title, run_at, priority, unique, unique_for, limit_key, max_retries, metadata,
-            delay,
-        )  # fmt: skip
+        addition = _addition("add", payload, options)
         return _tasks(self._add(pipeline, [addition], addition, tx))[0]
 
     @overload
     async def add_async(
         self,
-        pipeline: Pipeline[AnyPayload] | str,
-        payload: Any = None,
+        pipeline: Pipeline[Payload],
+        payload: Payload,
         *,
         tx: Any = None,
         **options: Unpack[AddOptions],
@@ -94,8 +77,8 @@ class Adding(Scope):
     @overload
     async def add_async(
         self,
-        pipeline: Pipeline[P],
-        payload: P,
+        pipeline: Pipeline[Untyped] | str,
+        payload: Any = None,
         *,
         tx: Any = None,
         **options: Unpack[AddOptions],
@@ -116,8 +99,8 @@ class Adding(Scope):
     @overload
     def add_new(
         self,
-        pipeline: Pipeline[AnyPayload] | str,
-        payload: Any = None,
+        pipeline: Pipeline[Payload],
+        payload: Payload,
         *,
         tx: Any = None,
         **options: Unpack[AddOptions],
@@ -126,8 +109,8 @@ class Adding(Scope):
     @overload
     def add_new(
         self,
-        pipeline: Pipeline[P],
-        payload: P,
+        pipeline: Pipeline[Untyped] | str,
+        payload: Any = None,
         *,
         tx: Any = None,
         **options: Unpack[AddOptions],
@@ -148,8 +131,8 @@ class Adding(Scope):
     @overload
     async def add_new_async(
         self,
-        pipeline: Pipeline[AnyPayload] | str,
-        payload: Any = None,
+        pipeline: Pipeline[Payload],
+        payload: Payload,
         *,
         tx: Any = None,
         **options: Unpack[AddOptions],
@@ -158,8 +141,8 @@ class Adding(Scope):
     @overload
     async def add_new_async(
         self,
-        pipeline: Pipeline[P],
-        payload: P,
+        pipeline: Pipeline[Untyped] | str,
+        payload: Any = None,
         *,
         tx: Any = None,
         **options: Unpack[AddOptions],
@@ -180,8 +163,8 @@ class Adding(Scope):
     @overload
     def add_many(
         self,
-        pipeline: Pipeline[AnyPayload] | str,
-        payloads: Iterable[Any],
+        pipeline: Pipeline[Payload],
+        payloads: Iterable[Payload | Addition],
         *,
         tx: Any = None,
         **options: Unpack[AddManyOptions],
@@ -190,8 +173,8 @@ class Adding(Scope):
     @overload
     def add_many(
         self,
-        pipeline: Pipeline[P],
-        payloads: Iterable[P | Addition],
+        pipeline: Pipeline[Untyped] | str,
+        payloads: Iterable[Any],
         *,
         tx: Any = None,
         **options: Unpack[AddManyOptions],
@@ -209,14 +192,15 @@ class Adding(Scope):
 
         payloads: each is a payload, or an Addition with its own options. tx: as for `add`.
         """
+        check_list(payloads)
         items, common = list(payloads), Addition(None, **insert.for_all(options))
         return _tasks(self._add(pipeline, items, common, tx)) if items else []
 
     @overload
     async def add_many_async(
         self,
-        pipeline: Pipeline[AnyPayload] | str,
-        payloads: Iterable[Any],
+        pipeline: Pipeline[Payload],
+        payloads: Iterable[Payload | Addition],
         *,
         tx: Any = None,
         **options: Unpack[AddManyOptions],
@@ -225,8 +209,8 @@ class Adding(Scope):
     @overload
     async def add_many_async(
         self,
-        pipeline: Pipeline[P],
-        payloads: Iterable[P | Addition],
+        pipeline: Pipeline[Untyped] | str,
+        payloads: Iterable[Any],
         *,
         tx: Any = None,
         **options: Unpack[AddManyOptions],
@@ -241,6 +225,7 @@ class Adding(Scope):
         **options: Unpack[AddManyOptions],
     ) -> list[Task]:
         """Async `add_many`; `tx` may be a connection of the event loop."""
+        check_list(payloads)
         items, common = list(payloads), Addition(None, **insert.for_all(options))
         return _tasks(await self._add_async(pipeline, items, common, tx)) if items else []
 
@@ -304,7 +289,7 @@ class Adding(Scope):
 
 
 def add_children(
-    queue: Adding, pipeline: Pipeline[Any] | str, children: Sequence[Addition], parent_id: str, since: datetime | None
+    queue: Queue, pipeline: Pipeline[Any] | str, children: Sequence[Addition], parent_id: str, since: datetime | None
 ) -> list[Task]:
     """Insert the children of a task, for `ctx.spawn`; the worker sets their ids.
 
@@ -314,8 +299,11 @@ def add_children(
 
 
 def _addition(function: str, payload: Any, options: AddOptions) -> Addition:
-    check_keywords(function, options, AddOptions)
-    return Addition(payload, **options)
+    try:
+        return Addition(payload, **options)
+    except TypeError:
+        check_keywords(function, options, AddOptions, "what the handlers take is in the payload, the second argument")
+        raise
 
 
 def _tasks(answers: _Answers) -> list[Task]:

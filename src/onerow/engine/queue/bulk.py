@@ -25,6 +25,7 @@ from onerow.engine.queue.compare_and_swap import apply, check_readable, find_tas
 from onerow.engine.queue.operations import Operation
 from onerow.engine.queue.progress import BulkOptions, EachTask, Progress, Report
 from onerow.engine.queue.scope import Scope, after_operation, filter_of, plan_of
+from onerow.pipelines.typed import Result, Signal
 from onerow.ports import Note, Store
 
 BULK = "bulk"
@@ -111,16 +112,22 @@ class Selection(SelectionAsync):
         self, run_at: datetime | str, *, by: str = "", note: str = "", **options: Unpack[BulkOptions]
     ) -> Progress:
         """Change when waiting tasks are due."""
-        return self._run(operations.reschedule(run_at, by, note), options)
+        return self._run(operations.reschedule(run_at, self._scope.store.now(), by, note), options)
 
     def set_priority(self, priority: int, *, by: str = "", note: str = "", **options: Unpack[BulkOptions]) -> Progress:
         """Change the priority of tasks that have not ended."""
         return self._run(operations.set_priority(priority, by, note), options)
 
     def signal(
-        self, name: str, payload: Any = None, *, signal_id: str = "", by: str = "", **options: Unpack[BulkOptions]
+        self,
+        name: str | Signal[Result],
+        payload: Result | None = None,
+        *,
+        signal_id: str = "",
+        by: str = "",
+        **options: Unpack[BulkOptions],
     ) -> Progress:
-        """Send a signal to each task. name: the name of the signal. payload: its value."""
+        """Send a signal to each task. name: the name of the signal, or what `wait_for` returned. payload: its value."""
         return self._run(operations.signal(name, payload, signal_id, by), options)
 
     def annotate(self, metadata: dict[str, Any], **options: Unpack[BulkOptions]) -> Progress:

@@ -10,6 +10,7 @@ from onerow.core.retry import Retry
 from onerow.core.task import Task
 from onerow.engine.queue.in_thread import in_thread
 from onerow.engine.queue.progress import BulkOptions, Progress
+from onerow.pipelines.typed import Result, Signal
 
 
 class SelectionAsync:
@@ -72,7 +73,13 @@ class SelectionAsync:
         return await in_thread(self, "set_priority", priority, by=by, note=note, **options)
 
     async def signal_async(
-        self, name: str, payload: Any = None, *, signal_id: str = "", by: str = "", **options: Unpack[BulkOptions]
+        self,
+        name: str | Signal[Result],
+        payload: Result | None = None,
+        *,
+        signal_id: str = "",
+        by: str = "",
+        **options: Unpack[BulkOptions],
     ) -> Progress:
         """Async `signal`."""
         return await in_thread(self, "signal", name, payload, signal_id=signal_id, by=by, **options)

@@ -17,7 +17,9 @@ from onerow.core.plan import Plan
 from onerow.core.retry import Retry
 from onerow.core.status import COMPLETED, FAILED, OPEN, PROCESSING, WAITING, Status
 from onerow.core.task import Task
-from onerow.core.times import parse_time
+from onerow.core.times import parse_moment
+from onerow.pipelines.decoding import check_payload
+from onerow.pipelines.typed import Signal
 
 PlanOf = Callable[[str], Plan]
 
@@ -95,8 +97,8 @@ def finish(plan_of: PlanOf, phase_only: bool, by: str, note: str, result: Any = 
     return Operation("finish", who, rule)
 
 
-def reschedule(run_at: datetime | str, by: str, note: str) -> Operation:
-    who, due_at = asking(by), parse_time(run_at, "run_at")
+def reschedule(run_at: datetime | str, now: datetime, by: str, note: str) -> Operation:
+    who, due_at = asking(by), parse_moment(run_at, now, "run_at")
     return Operation("reschedule", who, lambda task, now: rules.reschedule(task, due_at, now, by=who, note=note))
 
 
@@ -106,10 +108,11 @@ def set_priority(priority: int, by: str, note: str) -> Operation:
     return Operation("set_priority", who, lambda task, now: rules.set_priority(task, priority, now, by=who, note=note))
 
 
-def signal(name: str, payload: Any, signal_id: str, by: str) -> Operation:
+def signal(name: str | Signal[Any], payload: Any, signal_id: str, by: str) -> Operation:
     who = asking(by)
+    name, declared = (name.name, name.payload_type) if isinstance(name, Signal) else (name, None)
     check_name(name, "signal")
-    text = values.encode(payload, "payload")
+    text = check_payload(declared, payload)
     checked_id = values.check_text(signal_id, "signal_id", 200) or str(uuid4())
     return Operation("signal", who, lambda task, now: rules.signal(task, name, text, checked_id, now, by=who))
 

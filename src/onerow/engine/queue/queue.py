@@ -23,7 +23,7 @@ from onerow.engine.control.event_webhooks import EVENTS, event_webhook
 from onerow.engine.events.events import Event, EventType, Hook, TaskEvent
 from onerow.engine.events.hooks import name_of
 from onerow.engine.queue import bulk, operations, purge, task_log
-from onerow.engine.queue.adding import Adding
+from onerow.engine.queue.adding import Queue as Adding
 from onerow.engine.queue.bulk import Selection
 from onerow.engine.queue.claim import pull
 from onerow.engine.queue.compare_and_swap import operate
@@ -37,7 +37,9 @@ from onerow.engine.queue.schedules import Crons
 from onerow.engine.queue.scope import after_operation, filter_of, plan_of
 from onerow.engine.queue.task_log import LogGap
 from onerow.engine.queue.waiting import Waiting
+from onerow.pipelines.extensions import interactive
 from onerow.pipelines.pipeline import Pipeline
+from onerow.pipelines.typed import Result, Signal
 from onerow.ports import LogLine
 
 
@@ -130,8 +132,12 @@ class Queue(Adding, Waiting, QueueAsync):
             if not isinstance(pipeline, Pipeline):
                 raise BadInput(f"pipelines must be Pipeline objects, not {type(pipeline).__name__}", field="pipeline")
             known = self.pipelines.get(pipeline.name)
-            if known is not None and known is not pipeline:
-                raise BadInput(f"two different pipelines are named {pipeline.name!r}", field="pipeline")
+            if known is not None and known is not pipeline and not interactive():
+                raise BadInput(
+                    f"two different pipelines are named {pipeline.name!r}",
+                    fix="give one of them another name",
+                    field="pipeline",
+                )
             self.pipelines[pipeline.name] = pipeline
         return self
 
@@ -186,17 +192,25 @@ class Queue(Adding, Waiting, QueueAsync):
         return self._operate(task_id, operations.finish(partial(plan_of, self), phase_only, by, note, result))
 
     def reschedule(self, task_id: str, run_at: datetime | str, *, by: str = "", note: str = "") -> Task:
-        """Change when a waiting task is due."""
-        return self._operate(task_id, operations.reschedule(run_at, by, note))
+        """Change when a waiting task is due. run_at: a time, 'now', or '+10m' from now."""
+        return self._operate(task_id, operations.reschedule(run_at, self.store.now(), by, note))
 
     def set_priority(self, task_id: str, priority: int, *, by: str = "", note: str = "") -> Task:
         """Change the priority of a task that has not ended (-100…100, lower first)."""
         return self._operate(task_id, operations.set_priority(priority, by, note))
 
-    def signal(self, task_id: str, name: str, payload: Any = None, *, signal_id: str = "", by: str = "") -> Task:
+    def signal(
+        self,
+        task_id: str,
+        name: str | Signal[Result],
+        payload: Result | None = None,
+        *,
+        signal_id: str = "",
+        by: str = "",
+    ) -> Task:
         """Send a signal to a task; it is stored until the task waits for it.
 
-        name: the name of the signal. payload: its value.
+        name: the name of the signal, or what `wait_for` returned. payload: its value.
         """
         return self._operate(task_id, operations.signal(name, payload, signal_id, by))
 

@@ -16,6 +16,7 @@ from onerow.engine.queue.lease import Leases
 from onerow.engine.queue.progress import BulkOptions, Progress
 from onerow.engine.queue.puller import Puller
 from onerow.pipelines.pipeline import Pipeline
+from onerow.pipelines.typed import Result, Signal
 from onerow.ports import LogPage, Page, TaskCount
 
 
@@ -29,6 +30,10 @@ class QueueAsync:
     async def get_async(self, task_id: str) -> Task:
         """Async `get`."""
         return await in_thread(self, "get", task_id)
+
+    async def find_one_async(self, task_id: str) -> Task | None:
+        """Async `find_one`."""
+        return await in_thread(self, "find_one", task_id)
 
     async def find_async(
         self,
@@ -90,7 +95,13 @@ class QueueAsync:
         return await in_thread(self, "set_priority", task_id, priority, by=by, note=note)
 
     async def signal_async(
-        self, task_id: str, name: str, payload: Any = None, *, signal_id: str = "", by: str = ""
+        self,
+        task_id: str,
+        name: str | Signal[Result],
+        payload: Result | None = None,
+        *,
+        signal_id: str = "",
+        by: str = "",
     ) -> Task:
         """Async `signal`."""
         return await in_thread(self, "signal", task_id, name, payload, signal_id=signal_id, by=by)

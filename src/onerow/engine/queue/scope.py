@@ -35,7 +35,7 @@ from onerow.engine.queue.end_watch import EndWatch
 from onerow.engine.queue.operations import Operation
 from onerow.engine.queue.rescue import rescue_all, rescue_ended
 from onerow.pipelines.extensions import Surroundable
-from onerow.pipelines.pipeline import Pipeline
+from onerow.pipelines.pipeline import Pipeline, not_a_pipeline
 from onerow.ports import Inbox, LeaseRecord, LogPage, Page, Store, TaskCount
 
 _SENT_WITHIN = timedelta(hours=1)
@@ -152,8 +152,15 @@ class Scope(Surroundable):
     # ── reading ──
 
     def get(self, task_id: str) -> Task:
-        """Return the current state of a task."""
+        """Return the current state of a task; raise UnknownName if there is none."""
         return find_task(self.store, task_id, self._user)
+
+    def find_one(self, task_id: str) -> Task | None:
+        """Return the current state of a task, or None if there is none."""
+        try:
+            return self.get(task_id)
+        except UnknownName:
+            return None
 
     def find(
         self,
@@ -255,7 +262,7 @@ def plan_of(scope: Scope, pipeline: Pipeline | str) -> Plan:
     if isinstance(pipeline, Pipeline):
         return pipeline.plan
     if not isinstance(pipeline, str):
-        raise BadInput(f"pipeline must be a Pipeline or its name, not {type(pipeline).__name__}", field="pipeline")
+        raise not_a_pipeline(pipeline)
     if pipeline in scope.pipelines:
         return followed_plan(scope, scope.pipelines[pipeline].plan)
     scope.definitions.refresh_if_stale(scope.store.now())

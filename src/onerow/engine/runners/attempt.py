@@ -40,7 +40,8 @@ _REPORT_EVERY = 1.0  # seconds between two writes of progress
 # Such a failure is an answer about the task, or the handler's own decision, whatever the state of the process.
 _SAYS_ENOUGH = frozenset({"permanent", "corrupt", "limit", "auth"})
 
-_HANDED_BACK = Stopped("drain")
+_HANDED_BACK, _TIMED_OUT = Stopped("drain"), Stopped("timeout")
+_LATE = 1.0  # seconds after a stop
 
 
 class Runner(Protocol):
@@ -132,7 +133,10 @@ class Attempt:
 
     def outcome_of(self, error: BaseException, because: str = "") -> Outcome:
         """Return the outcome of an exception that was raised in this process; see `judged`."""
-        return self.judged(outcome_of_error(error, self.stop, self.served.call.errors), error, because)
+        outcome = outcome_of_error(error, self.stop, self.served.call.errors)
+        if outcome == _TIMED_OUT and (late := monotonic() - self.stop_at) > _LATE:
+            outcome = Stopped("timeout", f"it did not react to its stop for {late:.0f} s")
+        return self.judged(outcome, error, because)
 
     def judged(self, outcome: Outcome, error: BaseException | None = None, because: str = "") -> Outcome:
         """Return the outcome, or Interrupted if it is a failure whose cause may be another attempt of this process.

@@ -108,8 +108,10 @@ def _run(frame: dict[str, object], send: Callable[[dict[str, object]], None]) ->
 
 
 def _send_error(error: BaseException, send: Callable[[dict[str, object]], None]) -> None:
+    from onerow.core.errors import with_fix
+
     try:
-        message, trace = str(error), "".join(traceback.format_exception(error))
+        message, trace = with_fix(error), "".join(traceback.format_exception(error))
     except BaseException as raised:  # by the exception's own methods
         message, trace = f"its text could not be read, because {type(raised).__name__} was raised", ""
     frame: dict[str, object] = {

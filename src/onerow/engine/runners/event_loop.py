@@ -20,10 +20,14 @@ from onerow.engine.runners.attempt import Attempt
 
 _YIELD_AFTER = 0.005  # seconds
 _TOLERANCE = 0.05  # seconds that a callback may wait on a loop that is busy but not blocked
+_LONG = 1.0  # seconds of a block that is reported
 _RUN_CODE = Handle._run.__code__
 
 CANCELLED = "ran it in an asyncio task that was cancelled without a request"
 """Why an attempt ended that something other than the worker cancelled; follows 'its worker'."""
+
+BLOCKED = "it blocked the event loop: use await, or a def handler"
+"""Why an attempt ran longer than its timeout."""
 
 _ALL_CANCELLED = "ran handlers on an event loop whose tasks were cancelled together without a request"
 _BROKEN = "ran handlers on an event loop that one of them closed, or whose executor it shut down"
@@ -134,7 +138,7 @@ class LoopRunner:
                 positional, named = call.arguments(attempt.task, attempt)
                 outcome = outcome_of_result(await call.function(*positional, **named))
                 if attempt.stop_reason() == "timeout" and not me.cancelling():
-                    outcome = Stopped("timeout")  # it blocked the loop past its timeout, so that no cancel reached it
+                    outcome = Stopped("timeout", BLOCKED)  # no cancel reached it
             except BaseException as error:
                 outcome = attempt.outcome_of(error, self._cause_outside(me, attempt))
             current.set(None)
@@ -221,6 +225,7 @@ class LoopWatch:
         self._sent_at = self._counted_to = self.free_at = monotonic()
         self._answered_at: float | None = self._sent_at  # None while the callback waits
         self._blocker: Link | None = None
+        self.on_block: Callable[[Link, float], None] = lambda blocker, seconds: None  # called after a long block
 
     @property
     def answers(self) -> bool:
@@ -238,10 +243,14 @@ class LoopWatch:
             if clock - self._sent_at < _TOLERANCE:
                 return 0.0, None
             # Relevant blocks are long compared with the time between two calls: the attempt seen last counts.
-            self._blocker = occupant(self._thread())
+            blocker = occupant(self._thread())
+            if blocker is not self._blocker:
+                self._report(clock)
+            self._blocker = blocker
             seconds, self._counted_to = clock - self._counted_to, clock
             return seconds, self._blocker
         blocked = answered - self._sent_at >= _TOLERANCE
+        self._report(answered)
         blocker, self._blocker = self._blocker, None
         seconds = answered - self._counted_to
         self.free_at = self._counted_to = answered
@@ -251,6 +260,12 @@ class LoopWatch:
         except RuntimeError:
             self._answered_at = clock  # the loop is closed
         return (seconds, blocker) if blocked else (0.0, None)
+
+    def _report(self, until: float) -> None:
+        if self._blocker is not None:
+            seconds = until - max(self.free_at, getattr(self._blocker, "started_at", None) or 0.0)
+            if seconds >= _LONG:
+                self.on_block(self._blocker, seconds)
 
     def _answer(self) -> None:
         self._answered_at = monotonic()

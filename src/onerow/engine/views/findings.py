@@ -228,7 +228,7 @@ def _unknown(lane: Lane, published: bool) -> Iterator[QueueFinding]:
     fix = f"put renamed_from={lane.phase!r} on the phase that replaces it and publish; to see them: onerow list {_here(lane)}"
     yield QueueFinding(
         "bad",
-        f"{standing:,} tasks stand at {lane.pipeline}.{lane.phase}, which no published code knows",
+        f"{standing:,} task{' stands' if standing == 1 else 's stand'} at {lane.pipeline}.{lane.phase}, which no published code knows",
         fix if published else "onerow publish APP",
         code="unknown-phase",
         pipeline=lane.pipeline,

@@ -33,6 +33,7 @@ class Reason(msgspec.Struct, frozen=True):
     command: str = ""  # the command that changes it; '' if none is needed
     until: datetime | None = None  # when it changes without a command
     inbox: str = ""  # the inbox that the task came from
+    first: str = ""  # what to do before the command
 
 
 def why(
@@ -123,6 +124,7 @@ def _ended(task: Task, now: datetime) -> Reason:
         "failed",
         f"It failed in {task.phase} {tries}{ago} ({task.error_class}): {_line(task.error)}",
         task_command("retry", task),
+        first="correct the code" if task.error_class == "permanent" else "",
     )
 
 

@@ -49,7 +49,7 @@ class Background:
         *,
         concurrency: int,
         grace: float,
-        hung: Callable[[Attempt], None],
+        hung: Callable[[Attempt, str], None],
         loop: LoopWatch | None,
         prestarted: Role,
         until_idle: bool,

@@ -309,18 +309,20 @@ class Supervisor:
         """Drain at the first stop, hand back running tasks at the second, kill at the third."""
         self._stops += 1
         workers = [worker for worker in self._workers if worker.process is not None]
-        running = _tasks(sum(worker.running for worker in workers))
+        count = sum(worker.running for worker in workers)
+        running = f"{count} running task{'' if count == 1 else 's'}"
         if self._stops == 1:
             for worker in workers:
                 self._drain(worker)
             if number is not None:
                 again = "press Ctrl-C again" if number == signal.SIGINT else "send SIGTERM again"
-                self._say(f"stopping: waiting up to {self._grace:g} s for {running}; {again} to stop now")
+                waits = f": waiting up to {self._grace:g} s for {running}" if count else ""
+                self._say(f"stopping{waits}; {again} to stop now")
         elif self._stops == 2:
             for worker in workers:
                 worker.order(HURRY)
                 worker.kill_at = min(worker.kill_at, self._now + _ENDS_AFTER_GRACE)
-            self._say(f"stopping now: handing back {running}")
+            self._say("stopping now" + (f": handing back {running}" if count else ""))
         else:
             for worker in workers:
                 worker.kill("was killed")
@@ -328,10 +330,6 @@ class Supervisor:
     def _drain(self, worker: WorkerProcess) -> None:
         worker.order(DRAIN)
         worker.kill_at = min(worker.kill_at, self._now + self._grace + _ENDS_AFTER_GRACE)
-
-
-def _tasks(count: int) -> str:
-    return f"{count or 'no'} running task{'' if count == 1 else 's'}"
 
 
 def is_supervised() -> bool:

@@ -15,15 +15,18 @@ from onerow.engine.control.relocation import check_not_relocated
 from onerow.engine.control.stats import Outcomes
 from onerow.engine.events.events import (
     DefinitionReplaced,
+    LoopBlocked,
     ResourceFailed,
     RoleFailed,
     StoreGone,
+    TasksStranded,
     WorkerHung,
     WorkerOutdated,
     WorkerStarted,
     WorkerStopped,
     WorkerUnusable,
 )
+from onerow.engine.handler.context import Link
 from onerow.engine.handler.resources import OpenResources
 from onerow.engine.processes import ProcessHost
 from onerow.engine.queue.queue import Queue
@@ -118,6 +121,7 @@ class Worker:
         self._claims_until = float("inf")  # monotonic; no round has ended yet
         self._hung: set[str] = set()  # task ids
         self._signalled = self._retiring = False
+        self._handed_back = 0  # running tasks that did not end within the grace period
         self._store_moved = threading.Event()
         self._stop_grace = min(self._grace, 10.0)
         self.ready: threading.Event = threading.Event()  # set once it claims
@@ -179,7 +183,12 @@ class Worker:
         store = queue.store
         own = {name: pipeline.plan for name, pipeline in queue.pipelines.items()}
         check_not_relocated(store)
-        definitions.publish(store, own.values(), force=self._republish)
+        before = definitions.stored(store)
+        changed = definitions.publish(store, own.values(), force=self._republish)
+        for older in before:
+            if older.name in changed:
+                for phase, count in definitions.stranded(store, older, own[older.name]).items():
+                    queue.events.send(TasksStranded(older.name, phase, count))
         self._waker = store.waker()
         self._capture = Capture(queue.masker, show=self._show_output)
         self._outage = Outage(queue.events)
@@ -204,6 +213,7 @@ class Worker:
         ]
         if self._runners.loop is not None:
             self._runners.loop.give_up = in_flight.give_up
+            self._runners.loop.watch.on_block = self._on_block
         self._background = background = Background(
             queue,
             self._identity,
@@ -372,6 +382,7 @@ class Worker:
         self._settle_until(lambda: monotonic() >= deadlines.work_until)
         for attempt in self._attempts():
             attempt.ask_to_stop("drain")
+            self._handed_back += attempt.stop == "drain"
             if isinstance(attempt.handle, TreeStopper):
                 attempt.handle.end_within(deadlines.kill_after)
         asked_at = monotonic()
@@ -429,24 +440,37 @@ class Worker:
         self._process_host.close(max(0.05, min(5.0, self._deadlines.end_until - monotonic())))
         self._capture.stop()
         self._background.stop(lambda: self._deadlines.end_until)
+        if self._runners.loop is not None:
+            self._runners.loop.watch.look(monotonic())  # reports a block by the last handler
         self._producer.close()
         self._waker.close()
-        why = "the store is gone" if self._store_moved.is_set() else "hung" if self._hung else "drained"
-        why = self._in_flight.unusable or why
-        self.queue.events.send(WorkerStopped(self.name, why))
+        self.queue.events.send(WorkerStopped(self.name, self._in_flight.unusable or self._why_stopped()))
+
+    def _why_stopped(self) -> str:
+        if self._store_moved.is_set():
+            return "the store is gone"
+        if self._hung:
+            return "an attempt did not stop"
+        back = self._handed_back
+        left = f", {back} running task{'' if back == 1 else 's'} handed back" if back else ""
+        return f"on request{left}" if self._stopping.is_set() else "idle"
 
     # ── called by the roles, in their threads ──
 
-    def _on_hung(self, attempt: Attempt) -> None:
+    def _on_hung(self, attempt: Attempt, because: str) -> None:
         """Settle an attempt that does not stop, and drain: a new process takes over."""
         if attempt.task.task_id in self._hung:
             return
         self._hung.add(attempt.task.task_id)
         self.exit_code = self.exit_code or HUNG
-        self.queue.events.send(WorkerHung(attempt.task, attempt.stop or ""))
-        self._in_flight.finish(attempt, Stopped(attempt.stop or "timeout"))
+        self.queue.events.send(WorkerHung(attempt.task, attempt.stop or "", because))
+        reason = attempt.stop or "timeout"
+        self._in_flight.finish(attempt, Stopped(reason, because if reason == "timeout" else ""))
         self._stopping.set()
         self._in_flight.wake()
+
+    def _on_block(self, blocker: Link, seconds: float) -> None:
+        self.queue.events.send(LoopBlocked(blocker.tasks[0], seconds))
 
     def _on_unusable(self) -> None:
         """Drain, because this process can run no more attempts: a new one takes over."""

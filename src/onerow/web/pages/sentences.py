@@ -35,6 +35,7 @@ SENTENCES = (
     "{n} task waits at {phase}, which no live worker serves",
     "{n} tasks failed in {phase}",
     "{n} task failed in {phase}",
+    "{n} task stands at {phase}, which no published code knows",
     "{n} tasks stand at {phase}, which no published code knows",
     "{what} is paused by {by}: {reason}",
     "{what} is paused by {by}",

@@ -8,10 +8,12 @@ from onerow.core.filters import Filter
 from onerow.core.status import PROCESSING
 from onerow.engine.queue.heartbeat import beat
 from onerow.engine.runners.attempt import Attempt, InFlight
-from onerow.engine.runners.event_loop import LoopWatch
+from onerow.engine.runners.event_loop import BLOCKED, LoopWatch
 from onerow.ports import Store
 
 _LOOK_EVERY = 1.0
+_GOES_ON = "it goes on after its cancellation"
+_THREAD = 'its thread can\'t be stopped; isolate="process" gives it a process, which can be'
 
 
 class Heartbeat:
@@ -53,7 +55,7 @@ class DeadlineWatcher:
         self,
         in_flight: InFlight,
         grace: float,
-        hung: Callable[[Attempt], None],
+        hung: Callable[[Attempt, str], None],
         shortest: timedelta,
         loop: LoopWatch | None = None,
     ) -> None:
@@ -78,7 +80,7 @@ class DeadlineWatcher:
                 _excuse(attempt, blocked, clock)
             if attempt.stop is not None:
                 if attempt.started_at is not None and clock - attempt.stop_at > self._grace + 1:
-                    self._hung(attempt)
+                    self._hung(attempt, BLOCKED if blocks else _GOES_ON if attempt.runner.on_loop else _THREAD)
                 rest = min(rest, 0.2)
                 continue
             # Another worker may rescue the task soon: stop, so that it does not run twice at the same time.
