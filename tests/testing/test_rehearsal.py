@@ -1,6 +1,9 @@
 """onerow.testing: the real rules and roles with a virtual clock and injected failures."""
 
 import asyncio
+import subprocess
+import sys
+import textwrap
 import threading
 from datetime import timedelta
 from pathlib import Path
@@ -76,10 +79,10 @@ def test_time_advances_over_retries_but_not_over_parked_tasks(rehearsal: Rehears
 def test_a_permanent_failure_and_a_timeout_can_be_injected(rehearsal: Rehearsal) -> None:
     rehearsal.fail("videos.script", Permanent("no such topic"))
     one = rehearsal.add(studio(), {"topic": "a"})
-    assert rehearsal.run_until(one).error == "no such topic"
+    assert rehearsal.run_until(one, status="failed").error == "no such topic"
     rehearsal.time_out("script")
     two = rehearsal.queue.add("videos", {"topic": "b"})
-    assert rehearsal.run_until(two).error_class == "timeout"
+    assert rehearsal.run_until(two, status="failed").error_class == "timeout"
 
 
 def test_work_is_repeated_if_the_worker_dies_after_it(rehearsal: Rehearsal) -> None:
@@ -119,8 +122,8 @@ def test_a_step_is_not_repeated_if_the_worker_dies_after_it(rehearsal: Rehearsal
 
 def test_a_task_that_kills_its_worker_and_then_its_own_process_three_times_ends_failed(rehearsal: Rehearsal) -> None:
     rehearsal.crash_before("script", times=4)
-    task = rehearsal.run_until(rehearsal.add(studio(), {"topic": "a"}))
-    assert (task.status, task.error_class, task.crash_count) == (Status.FAILED, "crash", 3)
+    task = rehearsal.run_until(rehearsal.add(studio(), {"topic": "a"}), status="failed")
+    assert (task.error_class, task.crash_count) == ("crash", 3)
     assert [entry.what for entry in task.history if entry.phase == "script"] == [
         "rescued",
         "failed",
@@ -243,6 +246,80 @@ def test_run_until_raises_if_the_task_does_not_arrive(rehearsal: Rehearsal) -> N
     task = rehearsal.add(studio(), {"topic": "tides"})
     with pytest.raises(AssertionError, match="is waiting at image"):
         rehearsal.run_until(task, "youtube")
+
+
+def test_run_until_raises_with_the_error_of_a_task_that_fails(rehearsal: Rehearsal) -> None:
+    films = Pipeline("films")
+
+    @films.phase
+    def fetch(job: Any) -> Any:
+        return job["url"]
+
+    task = rehearsal.add(films, {})
+    with pytest.raises(AssertionError, match=rf"^task {task.task_id} failed at fetch: .*url") as failed:
+        rehearsal.run_until(task)
+    error = failed.value.__cause__
+    assert isinstance(error, KeyError)
+    assert error.__traceback__ is not None
+    assert error.__traceback__.tb_frame.f_code.co_name == "fetch"  # the first frame that is shown is the handler's
+
+
+def test_run_until_a_phase_raises_if_the_task_fails_before_it(rehearsal: Rehearsal) -> None:
+    rehearsal.fail("script", Permanent("no such topic"))
+    task = rehearsal.add(studio(), {"topic": "tides", "at": rehearsal.now.isoformat()})
+    with pytest.raises(AssertionError, match=rf"^task {task.task_id} failed at script: no such topic$"):
+        rehearsal.run_until(task, "youtube")
+
+
+@pytest.mark.parametrize("status", ["failed", Status.FAILED])
+def test_run_until_a_task_has_failed(rehearsal: Rehearsal, status: Status | str) -> None:
+    rehearsal.fail("script", Permanent("no such topic"))
+    task = rehearsal.add(studio(), {"topic": "tides", "at": rehearsal.now.isoformat()})
+    assert rehearsal.run_until(task, status=status).error == "no such topic"
+
+
+def test_run_until_returns_a_cancelled_task(rehearsal: Rehearsal) -> None:
+    task = rehearsal.add(studio(), {"topic": "tides"})
+    rehearsal.queue.cancel(task.task_id)
+    assert rehearsal.run_until(task).status is Status.CANCELLED
+
+
+def test_run_until_refuses_a_misspelt_status(rehearsal: Rehearsal) -> None:
+    task = rehearsal.add(studio(), {"topic": "tides"})
+    with pytest.raises(UnknownName, match="no status 'faild'\ndid you mean 'failed'"):
+        rehearsal.run_until(task, status="faild")
+
+
+def test_the_pipeline_of_children_is_served(rehearsal: Rehearsal) -> None:
+    pages, albums = Pipeline("pages"), Pipeline("albums")
+    pages.phase(name="fetch")(lambda job: job * 10)
+
+    @albums.phase
+    def fronts(job: Any, ctx: Context) -> Any:
+        ctx.spawn(pages, [1, 2])
+        ctx.join()
+
+    @albums.phase
+    async def backs(job: Any, ctx: AsyncContext) -> Any:
+        await ctx.spawn(pages, [3])
+        await ctx.join()
+        return sorted([child.result async for child in ctx.children()])
+
+    assert rehearsal.run_until(rehearsal.add(albums)).result == [10, 20, 30]
+
+
+def test_the_test_kit_needs_no_pytest() -> None:
+    code = """
+        import sys
+        sys.modules["pytest"] = None
+        from onerow import Pipeline
+        from onerow.testing import Rehearsal
+        films = Pipeline("films")
+        films.phase(name="fetch")(lambda job: job)
+        with Rehearsal() as rehearsal:
+            assert rehearsal.run_until(rehearsal.add(films, 1)).result == 1
+    """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True, timeout=900)
 
 
 def test_no_thread_is_left_running(rehearsal: Rehearsal) -> None:
