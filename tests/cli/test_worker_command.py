@@ -63,7 +63,7 @@ def test_a_worker_restarts_when_a_source_file_changes(project: Path) -> None:
     try:
         until(lambda: log.read_text().count("serves greetings") == 1)
         first = log.read_text().splitlines()
-        assert first[0] == f"store     sqlite:///{project}/tasks.db"
+        assert first[0] == f"store     sqlite:///{project}/tasks.db (named by {project}/onerow.toml)"
         assert first[1] == "pipeline  greetings: compose → translate → deliver"
         app = project / "app.py"
         app.write_text(app.read_text(encoding="utf-8").replace("Hello, ", "Goodbye, "), encoding="utf-8")
@@ -109,7 +109,7 @@ def test_after_a_reload_isolated_handlers_run_the_new_code(project: Path) -> Non
     app = project / "app.py"
     text = app.read_text(encoding="utf-8")
     app.write_text(
-        text.replace('@greetings.phase(timeout="1m")', '@greetings.phase(isolate="process")'), encoding="utf-8"
+        text.replace("@greetings.phase\ndef compose", '@greetings.phase(isolate="process")\ndef compose'), encoding="utf-8"
     )
     onerow(project, "publish", "app")
     log = project / "log.txt"

@@ -175,7 +175,7 @@ def test_a_third_signal_kills_at_once(supervisor: SupervisorProcess) -> None:
     supervisor.start("sign()\ntime.sleep(600)", grace=3600)
     [worker] = supervisor.workers()
     for number, words in (
-        (signal.SIGINT, "stopping: "),
+        (signal.SIGINT, "stopping; "),
         (signal.SIGINT, "stopping now"),
         (signal.SIGTERM, "was killed"),
     ):
@@ -198,6 +198,17 @@ def test_the_first_signal_reports_what_it_waits_for_and_how_to_stop_now(supervis
     assert supervisor.wait() == 0
     assert "stopping now: handing back 3 running tasks" in supervisor.output()
     assert supervisor.script.with_name("worker.pyh").exists()
+
+
+def test_the_first_signal_to_an_idle_worker_does_not_speak_of_waiting(supervisor: SupervisorProcess) -> None:
+    supervisor.start("sign()\nread()\norder()\norder()", grace=25)
+    supervisor.workers()
+    until(lambda: supervisor.script.with_name("read").exists(), "a sign that was read")
+    supervisor.signal(signal.SIGINT)
+    supervisor.wait_for_output("stopping; press Ctrl-C again to stop now")
+    supervisor.signal(signal.SIGINT)
+    assert supervisor.wait() == 0
+    assert "running task" not in supervisor.output()
 
 
 def test_a_start_that_fails_is_retried_and_ends_no_healthy_worker(supervisor: SupervisorProcess) -> None:

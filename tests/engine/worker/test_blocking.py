@@ -1,6 +1,8 @@
 """Handlers that block: a task fails by its own timeout, never because another one blocks its event loop or worker."""
 
 import asyncio
+import contextlib
+import re
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -9,12 +11,20 @@ from typing import Any
 
 import pytest
 
-from onerow import Item, Pipeline, Queue, Status
+from onerow import Cancelled, Item, Pipeline, Queue, Status
 from onerow.core.rules.attempts import Done, Outcome, Unstarted
+from onerow.engine.events.events import LoopBlocked, WorkerHung
 from onerow.engine.runners.attempt import Attempt
 from onerow.engine.runners.event_loop import LoopWatch, occupant
 from onerow.engine.runners.threads import ThreadRunner
-from tests.engine.kit import ON_SQLITE, ended, history_of, until, working
+from tests.engine.kit import ON_SQLITE, ended, history_of, until, work, working
+
+
+def blocks_of(queue: Queue) -> list[LoopBlocked]:
+    """Return a list to which each report of a blocked event loop is added."""
+    reported: list[LoopBlocked] = []
+    queue.on(LoopBlocked, reported.append)
+    return reported
 
 
 def _sleep(seconds: float) -> None:
@@ -81,10 +91,16 @@ def test_only_the_task_that_blocks_the_event_loop_times_out(
             await asyncio.sleep(0.05)
         return "done"
 
+    reported = blocks_of(queue)
     tasks = queue.add_many(pipeline, range(8))
     with working(queue, pipeline):
         *neighbours, blocker = [ended(queue, task) for task in tasks]
+        until(lambda: reported, "the report of the block")
     assert (blocker.status, blocker.error_class) == (Status.FAILED, "timeout")
+    assert {event.task.task_id for event in reported} == {blocker.task_id}
+    assert max(event.seconds for event in reported) > 1
+    if where is _directly:  # otherwise its cancellation reaches it after the block
+        assert blocker.error == "run ran longer than 1s; it blocked the event loop: use await, or a def handler"
     for task in neighbours:
         assert (task.status, history_of(task)) == (Status.COMPLETED, [("completed", "run")])
 
@@ -143,6 +159,93 @@ def test_tasks_on_a_loop_that_is_blocked_for_ever_are_handed_back_at_no_cost(que
             assert (found.crash_count, history_of(found)) == (0, [("handed back", "run")])
     finally:
         release.set()
+
+
+@ON_SQLITE
+def test_a_block_within_the_timeout_is_reported_even_by_the_last_handler(
+    queue: Queue, caplog: pytest.LogCaptureFixture
+) -> None:
+    pipeline = Pipeline("loop")
+
+    @pipeline.phase
+    async def run(job: object) -> str:
+        time.sleep(3.5)  # the loop is looked at each second
+        return "done"
+
+    reported = blocks_of(queue)
+    task = queue.add(pipeline)
+    work(queue, pipeline)
+    assert [(event.task.task_id, 1 <= event.seconds < 60) for event in reported] == [(task.task_id, True)]
+    assert queue.get(task.task_id).result == "done"
+    (line,) = [record.getMessage() for record in caplog.records if "blocked" in record.getMessage()]
+    assert "in run, and no other async handler could run: use await, or a def handler" in line
+
+
+@ON_SQLITE
+def test_a_handler_that_awaits_is_not_reported(queue: Queue) -> None:
+    pipeline = Pipeline("loop")
+
+    @pipeline.phase
+    async def run(job: object) -> None:
+        await asyncio.sleep(1.5)
+
+    reported = blocks_of(queue)
+    queue.add(pipeline)
+    work(queue, pipeline)
+    assert reported == []
+
+
+@ON_SQLITE
+def test_an_attempt_that_ends_long_after_its_timeout_says_so(queue: Queue) -> None:
+    pipeline = Pipeline("threads")
+
+    @pipeline.phase(timeout="500ms", lease="30s")
+    def run(job: object) -> None:
+        time.sleep(3)  # no exception reaches a thread in there
+
+    with working(queue, pipeline, grace="30s"):
+        error = ended(queue, queue.add(pipeline)).error
+    assert error is not None
+    assert re.fullmatch(r"run ran longer than 500ms; it did not react to its stop for \d+ s", error)
+
+
+@ON_SQLITE
+@pytest.mark.parametrize("kind", ["thread", "loop", "goes on"])
+def test_a_worker_that_ends_because_of_a_handler_says_why(queue: Queue, kind: str) -> None:
+    pipeline = Pipeline("hung")
+    release = threading.Event()
+    phase = pipeline.phase(timeout="500ms", lease="30s")
+    if kind == "thread":
+        because = 'its thread can\'t be stopped; isolate="process" gives it a process, which can be'
+
+        @phase
+        def run(job: object) -> None:
+            release.wait()
+
+    else:
+        because = "it goes on after its cancellation"
+        if kind == "loop":
+            because = "it blocked the event loop: use await, or a def handler"
+
+        @phase
+        async def run_async(job: object) -> None:
+            while not release.is_set():
+                with contextlib.suppress(asyncio.CancelledError, Cancelled):
+                    if kind == "loop":
+                        release.wait()
+                    await asyncio.sleep(0.05)
+
+    hung: list[WorkerHung] = []
+    queue.on(WorkerHung, hung.append)
+    try:
+        with working(queue, pipeline, grace="100ms") as worker:
+            task = ended(queue, queue.add(pipeline))
+            until(lambda: worker.exit_code == 75)
+            until(lambda: hung)
+    finally:
+        release.set()
+    assert (task.error_class, task.error) == ("timeout", f"{task.phase} ran longer than 500ms; {because}")
+    assert [event.because for event in hung] == [because]
 
 
 def test_a_task_queued_behind_hung_threads_is_handed_back_at_no_cost(queue: Queue) -> None:

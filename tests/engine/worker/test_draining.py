@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from onerow import Cancelled, Context, Pipeline, Queue, Status, StoreUnavailable, TaskCancelled, Worker
+from onerow.engine.events.events import WorkerStopped
 from onerow.engine.views import Views
 from onerow.engine.worker.worker import counters_of, must_end, retire
 from onerow.ports import Claim, Move
 from onerow.stores.memory import MemoryStore
-from tests.engine.kit import ON_SQLITE, PATIENCE, ended, everything, history_of, texts, until, working
+from tests.engine.kit import ON_SQLITE, PATIENCE, ended, everything, history_of, texts, until, work, working
 from tests.engine.worker import isolated_app
 
 
@@ -77,13 +78,27 @@ def test_a_cancel_stops_running_work(queue: Queue, kind: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_stop_hands_back_tasks_that_do_not_end_in_time(queue: Queue, kind: str) -> None:
     pipeline = endless(kind, [])
+    why: list[str] = []
+    queue.on(WorkerStopped, lambda event: why.append(event.reason))
     task = queue.add(pipeline, {"do": "check"})
     with working(queue, pipeline, grace="1s"):
         until(lambda: "asleep" in texts(queue, task))
+    assert why == ["on request, 1 running task handed back"]
     now = queue.get(task.task_id)
     assert (now.status, now.attempt, now.retry_count, now.crash_count) == (Status.WAITING, 0, 0, 0)
     assert history_of(now) == [("handed back", "act")]
     assert (now.leased_by, now.error) == (None, None)
+
+
+@ON_SQLITE
+def test_a_worker_says_whether_it_was_idle_or_was_asked_to_stop(queue: Queue) -> None:
+    why: list[str] = []
+    queue.on(WorkerStopped, lambda event: why.append(event.reason))
+    pipeline = endless("async", [])
+    work(queue, pipeline)
+    with working(queue, pipeline):
+        pass
+    assert why == ["idle", "on request"]
 
 
 def test_a_stop_lets_running_work_end(queue: Queue) -> None:
