@@ -56,6 +56,7 @@ def run(command: str, folder: Path, environment: dict[str, str]) -> str:
 def test_what_the_demo_recommends_works_as_printed(clone: Path, environment: dict[str, str]) -> None:
     printed = run("make demo ARGS=--fast", clone, environment)
     assert "6 of 6 tasks completed" in printed
+    assert "it is tried again in a second" in printed
     found = re.search(r"^Next: (.+)$", printed, re.MULTILINE)
     assert found is not None
     then = "cd my_project && onerow publish app && onerow add greetings name=Ann --id ann && onerow show ann"

@@ -27,6 +27,10 @@ HTML = {"accept": "text/html"}
 BAD = "<img src=x onerror=alert(1)>\"'</script>"
 
 
+def refuse(topic: re.Match[str]) -> str:
+    raise ConnectionError(f"{topic.string}: 429 too many requests")
+
+
 def clips() -> Pipeline:
     """A pipeline with code, a wait, children, a schedule, a rate and limits."""
     pipeline = Pipeline("clips", title="{topic}")
@@ -36,7 +40,7 @@ def clips() -> Pipeline:
         ctx.log(f"writing about {job['topic']}")
         ctx.step("outline", lambda: {"parts": ["why", "how"], "big": 12345678901234567})
         if job.get("fail"):
-            raise ConnectionError(f"{job['topic']}: 429 too many requests")
+            re.sub("$", refuse, job["topic"])  # frames of this library are in the traceback
         return {"text": f"all about {job['topic']}", "url": "https://example.test/clip"}
 
     pipeline.wait_for("images", signal="images.ready", timeout="10m")

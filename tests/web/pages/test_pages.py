@@ -18,7 +18,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from onerow import Labels, Pipeline, Queue, Status, Tab
+from onerow import Labels, Pipeline, Queue, Retry, Status, Tab, Worker
 from onerow.core.errors import StoreUnavailable
 from onerow.engine.control.schedules import PROGRESS
 from onerow.engine.queue.bulk import Selection
@@ -423,7 +423,8 @@ def test_the_form_copies_a_task_whole_and_checks_the_payload(browser: Browser, q
     added = queue.get(answer.headers["location"].partition("id=")[2])
     assert (added.payload, added.user_id) == (task.payload, "kim")
     # what the form has no field for is copied as JSON, and secrets are asked for
-    secret = queue.add("letters", {"text": "it's", "pages": 1, "password": "hunter2"})
+    with pytest.warns(match="the payload has the key 'password', which Letter does not have"):
+        secret = queue.add("letters", {"text": "it's", "pages": 1, "password": "hunter2"})
     page = html.unescape(browser.get(f"new?like={secret.task_id}").text)
     assert '"password":"***"}</textarea>' in page
     assert "Secrets are not copied" in page
@@ -527,7 +528,22 @@ def test_the_traceback_and_the_exact_numbers_are_shown(browser: Browser, ids: di
     text = browser.get(f"task?id={ids['failed']}").text
     assert "ConnectionError" in text
     assert 'class="lib"' in text  # frames of libraries can be hidden
+    assert "My code only" in text
     assert "12345678901234567" in browser.get(f"task?id={ids['completed']}&tab=steps").text
+
+
+def test_a_traceback_without_frames_of_libraries_has_nothing_to_hide(browser: Browser, queue: Queue) -> None:
+    notes = Pipeline("notes")
+
+    @notes.phase(retry=Retry(0))
+    def write(job: object) -> None:
+        raise ValueError("no paper")
+
+    task = queue.add(notes)
+    Worker(queue, [notes], until_idle=True).run()
+    text = browser.get(f"task?id={task.task_id}").text
+    assert "no paper" in text
+    assert "My code only" not in text
 
 
 def test_the_log_is_downloaded_as_text(browser: Browser, ids: dict[str, str]) -> None:
