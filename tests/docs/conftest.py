@@ -45,6 +45,12 @@ def queue(names: Names, sqlite_url: str) -> Queue:
     return names["queue"]  # type: ignore[no-any-return]
 
 
+@pytest.fixture
+def project(folder: Path) -> None:
+    """A project folder, whose settings file names the store of `Queue()`."""
+    (folder / "onerow.toml").write_text('store = "sqlite:///studio.db"\n', encoding="utf-8")
+
+
 def pipeline(name: str, *phases: str) -> Pipeline:
     """A pipeline with phases that only return their own name."""
     made = Pipeline(name)
@@ -161,7 +167,7 @@ def reports_published(names: Names, queue: Queue) -> None:
 
 
 @pytest.fixture
-def letters(names: Names) -> Iterator[None]:
+def letters(names: Names, project: None) -> Iterator[None]:
     from pydantic import BaseModel
 
     class Letter(BaseModel):
@@ -239,7 +245,7 @@ def claimed_video(names: Names, queue: Queue) -> Iterator[None]:
 
 
 @pytest.fixture
-def sqs_queues(sqs_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def sqs_queues(project: None, sqs_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The queues that the page about SQS names, in the test server."""
     monkeypatch.setenv("AWS_ENDPOINT_URL", sqs_endpoint)
     client = boto3.client("sqs")
@@ -447,6 +453,11 @@ def script(job): ...
 
 queue = Queue().serve(videos)
 """
+
+
+@pytest.fixture
+def an_app(folder: Path) -> None:
+    (folder / "app.py").write_text(APP, encoding="utf-8")
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ def blocks(page: str, language: str) -> list[str]:
 
 def execute(page: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """Run all Python blocks of a page in a project folder."""
-    (folder / "onerow.toml").write_text("")
+    (folder / "onerow.toml").write_text('store = "sqlite:///shop.db"\n')
     monkeypatch.chdir(folder)
     names: dict[str, Any] = {"__name__": "page", "__file__": str(folder / "app.py")}
     code = "\n".join(blocks(page, "python")).replace("/srv/share", f"{folder}/share")
