@@ -191,6 +191,23 @@ def letters(names: Names, project: None) -> Iterator[None]:
 
 
 @pytest.fixture
+def orders_of_fastapi(names: Names) -> Iterator[None]:
+    names["Base"].metadata.create_all(names["engine"])
+    yield
+
+    async def order() -> httpx.Response:
+        transport = httpx.ASGITransport(names["shop"])
+        async with httpx.AsyncClient(transport=transport, base_url="http://shop") as client:
+            return await client.post("/orders", params={"item": "cup"})
+
+    answer = asyncio.run(order())
+    assert answer.status_code == 202
+    Worker(names["queue"], [names["invoices"]], until_idle=True).run()
+    assert names["queue"].get(answer.json()["task_id"]).result == "invoice for cup"
+    names["engine"].dispose()
+
+
+@pytest.fixture
 def mongo_client(names: Names, mongo_url: str) -> Iterator[None]:
     from pymongo import MongoClient
 

@@ -75,6 +75,7 @@ OUTPUT = {
         "scale_out  0 → 2 workers  asg:encoders",
         "scale_out  0 → 2 workers  ecs:media/encoders",
     ],
+    "docs/how-to/django.md": ["completed", "packed: True"],
     "README.md": ["completed  greetings.deliver", "It is not due until", "completed in deliver"],
     "docs/tutorial.md": [
         "It is parked for the signal packed until",
