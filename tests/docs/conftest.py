@@ -3,6 +3,7 @@
 import asyncio
 import json
 import sqlite3
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import closing
@@ -49,6 +50,12 @@ def queue(names: Names, sqlite_url: str) -> Queue:
 def project(folder: Path) -> None:
     """A project folder, whose settings file names the store of `Queue()`."""
     (folder / "onerow.toml").write_text('store = "sqlite:///studio.db"\n', encoding="utf-8")
+
+
+@pytest.fixture
+def notebook(project: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A prompt or a notebook: definitions may be run again."""
+    monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)
 
 
 def pipeline(name: str, *phases: str) -> Pipeline:

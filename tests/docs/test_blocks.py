@@ -76,6 +76,7 @@ OUTPUT = {
         "scale_out  0 → 2 workers  ecs:media/encoders",
     ],
     "docs/how-to/django.md": ["completed", "packed: True"],
+    "docs/how-to/scripts-and-notebooks.md": ["report 2\n", "A BETTER DRAFT ABOUT TIDES"],
     "README.md": ["completed  greetings.deliver", "It is not due until", "completed in deliver"],
     "docs/tutorial.md": [
         "It is parked for the signal packed until",
