@@ -38,6 +38,7 @@ NOT_RUN = {
     ],
     "docs/adr/0007-process-trees-end-by-subreaper-not-cgroups.md": ["a picture"],
     "docs/how-to/capacity-planning.md": ["needs the statistics of a day", "takes minutes"],
+    "docs/how-to/coming-from-celery.md": ["Celery code, before", "needs Celery"],
     "docs/how-to/docker-and-systemd.md": ["needs Docker", "needs Docker", "needs systemd"],
     "docs/how-to/folder-inbox.md": ["test_inbox_pages.py runs it"] * 3 + ["runs until it is stopped"],
     "docs/how-to/dashboard.md": [
