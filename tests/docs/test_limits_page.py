@@ -13,7 +13,6 @@ from onerow.cli import session
 from onerow.cli.main import main
 from onerow.cli.start import worker_pool
 from onerow.core import failure, history, labels, schedule, signals, steps, values
-from onerow.core.addition import Addition
 from onerow.core.durations import parse_duration
 from onerow.core.errors import OnerowError
 from onerow.core.output_bound import OutputBound
@@ -35,6 +34,11 @@ def added(**options: Any) -> None:
     queue, posts = Queue("memory://"), Pipeline("posts")
     posts.phase(name="tag")(lambda job: None)
     queue.add(posts, {}, **options)
+
+
+def priorities(most: int) -> None:
+    added(priority=most)
+    added(priority=-most)
 
 
 def phase_with(**options: Any) -> None:
@@ -82,7 +86,7 @@ CONSTANTS: dict[str, float] = {
     "wait between two retries, hours, without jitter": Retry(30).delays(30)[-1] / timedelta(hours=1),
     "crashes of a task's own process until it fails": attempts.CRASH_LIMIT,
     'times that `catch_up="all"` adds at once': schedule.MOST_AT_ONCE,
-    "tasks that `queue.purge` removes, by default": Queue.purge.__kwdefaults__["limit"],
+    "tasks that `queue.purge` removes, by default": (Queue.purge.__kwdefaults__ or {})["limit"],
     "tasks that a command changes without asking": session.CONFIRM_ABOVE,
     "tasks of one request of the [HTTP API](how-to/http-api.md)": api.MOST_AT_ONCE,
     "items of a list in a [folder inbox](how-to/folder-inbox.md)": folder_jobs._MOST_ITEMS,
@@ -103,7 +107,7 @@ ACCEPTED: dict[str, Callable[[int], object]] = {
     "`title` of `queue.add`, characters": lambda n: added(title="x" * n),
     "`unique`, characters": lambda n: added(unique="x" * n),
     "`limit_key`, characters": lambda n: added(limit_key="x" * n),
-    "`priority`": lambda n: (added(priority=n), added(priority=-n)),
+    "`priority`": priorities,
     "`max_retries`": lambda n: added(max_retries=n),
     "name of a pipeline, phase or signal, characters": lambda n: Pipeline("x" * n),
     "name of a step, characters": lambda n: steps.check_name("x" * n),
@@ -112,7 +116,7 @@ ACCEPTED: dict[str, Callable[[int], object]] = {
     "`Retry(…)`: retries": Retry,
     "starts of a `rate` in its period": lambda n: parse_rate(f"{n}/min"),
     "any duration, days": lambda n: parse_duration(timedelta(days=n)),
-    "tabs, and columns, of `Labels`": lambda n: labels.check_labels(Labels(columns=["title"] * n)),
+    "tabs, and columns, of `Labels`": lambda n: labels.check_labels(Labels(columns=("title",) * n)),
     "words of `Labels`, characters": lambda n: labels.check_labels(Labels(statuses={"failed": "x" * n})),
     "leases of `queue.claim`": claimed,
 }

@@ -50,6 +50,14 @@ def test_links_have_targets(page: str) -> None:
             assert ((ROOT / page).parent / target).exists(), target
 
 
+def test_every_page_is_listed_in_the_index_of_pages() -> None:
+    index = (ROOT / "docs/README.md").read_text(encoding="utf-8")
+    listed = re.findall(r"\]\(([^)#]+\.md)\)", index)
+    pages = {str(page.relative_to(ROOT / "docs")) for page in ROOT.glob("docs/**/*.md") if page.parent.name != "adr"}
+    assert pages - {"README.md"} == set(listed) - {"../ARCHITECTURE.md", "adr/README.md"}
+    assert len(listed) == len(set(listed)), "a page is listed twice"
+
+
 def test_no_page_imports_the_engine() -> None:
     pages = {ROOT / "README.md", *ROOT.glob("docs/**/*.md"), *ROOT.glob("apps/*/README.md")}
     pages -= set(ROOT.glob("docs/adr/*"))
