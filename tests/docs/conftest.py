@@ -280,6 +280,13 @@ def sqs_queues(project: None, sqs_endpoint: str, monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.fixture
+def local_sqs(sqs_queues: None, sqs_endpoint: str, names: Names) -> Iterator[None]:
+    """The test server at the endpoint that the page names."""
+    yield
+    assert "got local.mp4" in [task.result for task in names["local"].find().tasks]
+
+
+@pytest.fixture
 def pulled_once(names: Names, queue: Queue) -> Iterator[None]:
     sent: list[str] = []
 
