@@ -58,6 +58,12 @@ def test_every_page_is_listed_in_the_index_of_pages() -> None:
     assert len(listed) == len(set(listed)), "a page is listed twice"
 
 
+def test_the_glossary_has_each_term_once_in_order() -> None:
+    terms = re.findall(r"^\| ([^|]+) \|", (ROOT / "docs/glossary.md").read_text(encoding="utf-8"), re.MULTILINE)[2:]
+    assert len(terms) > 50
+    assert terms == sorted(set(terms), key=str.lower)
+
+
 def test_no_page_imports_the_engine() -> None:
     pages = {ROOT / "README.md", *ROOT.glob("docs/**/*.md"), *ROOT.glob("apps/*/README.md")}
     pages -= set(ROOT.glob("docs/adr/*"))
