@@ -91,7 +91,9 @@ def render_board() -> None:
         Path(folder, "studio.py").write_text(APP, encoding="utf-8")
         queue = Queue(f"sqlite:///{folder}/demo.db")
         worker = subprocess.Popen(
-            [sys.executable, "-m", "onerow", "worker", "studio", "--store", queue.url], cwd=folder, stderr=subprocess.DEVNULL
+            [sys.executable, "-m", "onerow", "worker", "studio", "--store", queue.url],
+            cwd=folder,
+            stderr=subprocess.DEVNULL,
         )
         try:
             time.sleep(5)  # until the worker has published the pipeline
