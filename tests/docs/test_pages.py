@@ -13,6 +13,7 @@ from onerow.cli.main import COMMANDS, main
 from onerow.cli.reference_page import reference_page
 from onerow.core import errors
 from onerow.core.errors import OnerowError
+from onerow.environment import VARIABLE
 from onerow.stores.postgres.maintenance import OLDEST_VERSION
 from onerow.stores.sqlite.connections import FLOOR
 
@@ -94,7 +95,7 @@ def words_of_pages() -> set[str]:
 def test_every_public_name_error_and_setting_stands_in_a_page() -> None:
     names = {name for name in onerow.__all__ if not name.startswith("_")}
     names |= {name for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, OnerowError)}
-    names |= set(settings.KEYS) | {settings.VARIABLE}
+    names |= set(settings.KEYS) | {VARIABLE}
     assert names - words_of_pages() == set()
 
 
