@@ -85,7 +85,7 @@ demo: .venv/.installed ## see it work
 studio: setup ## a film from a topic to a file: ARGS='--topic "Clouds"'
 	STUDIO_HOME=build/studio $(BIN)/studio make $(ARGS)
 
-publisher: servers ## see the news publisher work, offline
+publisher: setup ## see the news publisher work, with a MongoDB that it fetches
 	$(BIN)/python -m apps.news_publisher.demo
 
 tagger: setup ## see the AI tagger work, offline

@@ -79,7 +79,7 @@ def _given(names: str) -> list[Listed]:
 
 _QUEUE = {
     "Add": "add add_new add_many",
-    "Read": "get find count select logs follow_logs wait",
+    "Read": "get find_one find count select logs follow_logs wait",
     "Change one task": "cancel retry replay finish fail reschedule set_priority signal annotate",
     "Change many tasks": "retry_failed bulk_operations stop_bulk",
     "Phases, schedules and workers": "pause resume set_limit reset_limit crons drain publish serve middleware",
@@ -111,12 +111,13 @@ PAGES = {
                 groups={
                     "Phases with code": "phase batch command",
                     "Phases without code": "wait_until wait_for wait_children",
-                    "Other": "cron resource middleware plan",
+                    "Other": "result_of cron resource middleware plan",
                 },
                 internal="handlers middlewares resources payload_type",
             ),
             Listed("RunOptions"),
             Listed("Retry", internal="allows after delays"),
+            Listed("Signal", made=False),
             *_made("Labels Tab"),
         ],
     ),

@@ -1,6 +1,6 @@
 """`make publisher`: publish articles in several languages to a fake Discord, and kill a publisher at the worst moment.
 
-MongoDB is the test server, or the server of NEWS_MONGO_URL, with a separate database.
+MongoDB is the test server, which is fetched if it is not here, or the server of NEWS_MONGO_URL, with a separate database.
 """
 
 import os
@@ -15,7 +15,9 @@ from pymongo import MongoClient
 
 from news_publisher.offline.discord_server import DiscordServer
 from news_publisher.offline.samples import sample_articles
-from tests.servers import Missing
+from tests.servers import CACHE, Missing
+from tests.servers.fetch import _once as fetch_once
+from tests.servers.fetch import fetch_mongo
 from tests.servers.mongo import MongoDatabases, open_mongo
 
 
@@ -75,6 +77,8 @@ def tell(mongo_url: str, discord: DiscordServer) -> None:
 def main() -> None:
     try:
         given = os.environ.get("NEWS_MONGO_URL")
+        if not given and not os.environ.get("ONEROW_TEST_MONGO_URL"):
+            fetch_once("MongoDB", CACHE / "mongo", fetch_mongo)  # of the test servers only this one
         server = MongoDatabases(given) if given else open_mongo()
     except Missing as missing:
         sys.exit(str(missing))

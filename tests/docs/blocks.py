@@ -32,6 +32,7 @@ _BLOCK = re.compile(r"^(?:<!-- (fixture|not run): ([^\n]+) -->\n+)?```(\w*)\n(.*
 _SERVERS = {
     "postgres_url": re.compile(r"postgresql://[^\s\"')?]+"),
     "mongo_url": re.compile(r"mongodb://[^\s\"')?]+"),
+    "sqs_endpoint": re.compile(r"http://127\.0\.0\.1:5001"),
 }
 _PIP = """#!{python}
 import re, sys

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import sqlite3
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import closing
@@ -43,6 +44,18 @@ def names() -> Names:
 def queue(names: Names, sqlite_url: str) -> Queue:
     names["queue"] = Queue(sqlite_url)
     return names["queue"]  # type: ignore[no-any-return]
+
+
+@pytest.fixture
+def project(folder: Path) -> None:
+    """A project folder, whose settings file names the store of `Queue()`."""
+    (folder / "onerow.toml").write_text('store = "sqlite:///studio.db"\n', encoding="utf-8")
+
+
+@pytest.fixture
+def notebook(project: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A prompt or a notebook: definitions may be run again."""
+    monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)
 
 
 def pipeline(name: str, *phases: str) -> Pipeline:
@@ -161,7 +174,7 @@ def reports_published(names: Names, queue: Queue) -> None:
 
 
 @pytest.fixture
-def letters(names: Names) -> Iterator[None]:
+def letters(names: Names, project: None) -> Iterator[None]:
     from pydantic import BaseModel
 
     class Letter(BaseModel):
@@ -182,6 +195,23 @@ def letters(names: Names) -> Iterator[None]:
     answer = asyncio.run(visit())
     assert answer.status_code == 202
     assert names["queue"].get(answer.json()["task_id"]).pipeline == "letters"
+
+
+@pytest.fixture
+def orders_of_fastapi(names: Names) -> Iterator[None]:
+    names["Base"].metadata.create_all(names["engine"])
+    yield
+
+    async def order() -> httpx.Response:
+        transport = httpx.ASGITransport(names["shop"])
+        async with httpx.AsyncClient(transport=transport, base_url="http://shop") as client:
+            return await client.post("/orders", params={"item": "cup"})
+
+    answer = asyncio.run(order())
+    assert answer.status_code == 202
+    Worker(names["queue"], [names["invoices"]], until_idle=True).run()
+    assert names["queue"].get(answer.json()["task_id"]).result == "invoice for cup"
+    names["engine"].dispose()
 
 
 @pytest.fixture
@@ -239,7 +269,7 @@ def claimed_video(names: Names, queue: Queue) -> Iterator[None]:
 
 
 @pytest.fixture
-def sqs_queues(sqs_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def sqs_queues(project: None, sqs_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The queues that the page about SQS names, in the test server."""
     monkeypatch.setenv("AWS_ENDPOINT_URL", sqs_endpoint)
     client = boto3.client("sqs")
@@ -247,6 +277,13 @@ def sqs_queues(sqs_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
     policy = {"deadLetterTargetArn": "arn:aws:sqs:eu-central-1:123456789012:dead", "maxReceiveCount": 10}
     for name in ("videos", "orders", "uploads", "thumbnails", "unreadable"):
         client.create_queue(QueueName=name, Attributes={"RedrivePolicy": json.dumps(policy)})
+
+
+@pytest.fixture
+def local_sqs(sqs_queues: None, sqs_endpoint: str, names: Names) -> Iterator[None]:
+    """The test server at the endpoint that the page names."""
+    yield
+    assert "got local.mp4" in [task.result for task in names["local"].find().tasks]
 
 
 @pytest.fixture
@@ -447,6 +484,11 @@ def script(job): ...
 
 queue = Queue().serve(videos)
 """
+
+
+@pytest.fixture
+def an_app(folder: Path) -> None:
+    (folder / "app.py").write_text(APP, encoding="utf-8")
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ The convention, for authors of pages:
 
   The fixture is an ordinary one, in tests/docs/conftest.py. It writes into the fixture `names`, the namespace of the
   page's Python blocks, or prepares files in `folder`; after a `yield` it may check what the blocks defined.
-- `postgresql://…` and `mongodb://…` become the test servers. `pip install` only checks that the extra exists.
+- `postgresql://…`, `mongodb://…` and the local SQS endpoint become the test servers. `pip install` only checks that the extra exists.
 - A block that can't be run says why, and is listed below:
 
       <!-- not run: REASON -->
@@ -38,6 +38,8 @@ NOT_RUN = {
     ],
     "docs/adr/0007-process-trees-end-by-subreaper-not-cgroups.md": ["a picture"],
     "docs/how-to/capacity-planning.md": ["needs the statistics of a day", "takes minutes"],
+    "docs/how-to/coming-from-celery.md": ["Celery code, before", "needs Celery"],
+    "docs/how-to/docker-and-systemd.md": ["needs Docker", "needs Docker", "needs systemd"],
     "docs/how-to/folder-inbox.md": ["test_inbox_pages.py runs it"] * 3 + ["runs until it is stopped"],
     "docs/how-to/dashboard.md": [
         "runs until it is stopped",
@@ -51,6 +53,7 @@ NOT_RUN = {
     "docs/how-to/mongodb.md": ["needs mongosh"],
     "docs/how-to/monitor.md": ["runs until it is quit; tests/tui drive it"],
     "docs/how-to/rates.md": ["needs a published pipeline; tests/engine/test_live_rates.py changes rates"],
+    "docs/how-to/sqs.md": ["runs until it is stopped"],
     "docs/how-to/scaling-aws.md": ["runs on EC2 and ECS only, until it is stopped"],
     "docs/how-to/scaling-one-host.md": [
         "runs until it is stopped",
@@ -61,7 +64,12 @@ NOT_RUN = {
         "sentry_sdk.init() changes the whole process; tests/telemetry/test_sentry.py runs it",
     ],
     "docs/how-to/web-security.md": ["it asks for a password", "a part of nginx's configuration"],
-    "docs/how-to/webhooks.md": ["test_inbox_pages.py runs it", "runs until it is stopped"],
+    "docs/how-to/webhooks.md": [
+        "test_inbox_pages.py runs it",
+        "runs until it is stopped",
+        "test_inbox_pages.py runs it",
+        "runs until it is stopped",
+    ],
     "docs/query-language.md": ["output"],
     "docs/how-to/postgresql.md": ["runs until it is stopped", "a URL"],
 }
@@ -74,6 +82,8 @@ OUTPUT = {
         "scale_out  0 → 2 workers  asg:encoders",
         "scale_out  0 → 2 workers  ecs:media/encoders",
     ],
+    "docs/how-to/django.md": ["completed", "packed: True"],
+    "docs/how-to/scripts-and-notebooks.md": ["report 2\n", "A BETTER DRAFT ABOUT TIDES"],
     "README.md": ["completed  greetings.deliver", "It is not due until", "completed in deliver"],
     "docs/tutorial.md": [
         "It is parked for the signal packed until",

@@ -5,17 +5,21 @@ import hmac
 import json
 import os
 import re
+import socket
+import threading
 import time
+import urllib.error
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+import uvicorn
 
 from onerow import Pipeline, Queue, Status
 from onerow.engine.receiving.receiver import Receiver
 from onerow.inboxes import FolderInbox
-from tests.engine.kit import work
+from tests.engine.kit import until, work
 
 DOCS = Path(__file__).parents[2] / "docs" / "how-to"
 
@@ -27,10 +31,12 @@ def blocks(page: str, language: str) -> list[str]:
 
 def execute(page: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """Run all Python blocks of a page in a project folder."""
-    (folder / "onerow.toml").write_text("")
+    (folder / "onerow.toml").write_text('store = "sqlite:///shop.db"\n')
     monkeypatch.chdir(folder)
     names: dict[str, Any] = {"__name__": "page", "__file__": str(folder / "app.py")}
-    code = "\n".join(blocks(page, "python")).replace("/srv/share", f"{folder}/share")
+    code = "\n".join(each for each in blocks(page, "python") if "urlopen" not in each).replace(
+        "/srv/share", f"{folder}/share"
+    )
     exec(compile(code, str(folder / "app.py"), "exec"), names)
     return names
 
@@ -73,6 +79,33 @@ def test_the_page_about_webhooks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert task.status is Status.COMPLETED
     assert task.result == {"shipped": 7, "charge": "e2"}
     queue.close()
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # uvicorn imports old parts of websockets
+def test_a_request_that_is_signed_by_hand_is_accepted_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("STRIPE_SECRET", "whsec-for-tests")
+    names = execute("webhooks.md", tmp_path, monkeypatch)
+    (sending,) = [each for each in blocks("webhooks.md", "python") if "urlopen" in each]
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    server = uvicorn.Server(uvicorn.Config(names["app"], host="127.0.0.1", port=port, log_config=None, ws="none"))
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    try:
+        until(lambda: server.started, "the server")
+        for _ in range(2):
+            exec(sending.replace("8002", str(port)), {})
+        with pytest.raises(urllib.error.HTTPError, match="401"):
+            exec(sending.replace("8002", str(port)).replace("whsec-for-tests", "whsec-of-others"), {})
+    finally:
+        server.should_exit = True
+        thread.join()
+    assert capsys.readouterr().out == "200\n200\n"
+    assert [task.task_id for task in names["queue"].find().tasks] == ["order-7"]
+    names["queue"].close()
 
 
 @pytest.mark.parametrize("page", ["folder-inbox.md", "webhooks.md"])

@@ -8,11 +8,12 @@ import click
 import pytest
 
 import onerow
-from onerow import environment, settings
+from onerow import settings
 from onerow.cli.main import COMMANDS, main
 from onerow.cli.reference_page import reference_page
 from onerow.core import errors
 from onerow.core.errors import OnerowError
+from onerow.environment import VARIABLE
 from onerow.stores.postgres.maintenance import OLDEST_VERSION
 from onerow.stores.sqlite.connections import FLOOR
 
@@ -50,6 +51,20 @@ def test_links_have_targets(page: str) -> None:
             assert ((ROOT / page).parent / target).exists(), target
 
 
+def test_every_page_is_listed_in_the_index_of_pages() -> None:
+    index = (ROOT / "docs/README.md").read_text(encoding="utf-8")
+    listed = re.findall(r"\]\(([^)#]+\.md)\)", index)
+    pages = {str(page.relative_to(ROOT / "docs")) for page in ROOT.glob("docs/**/*.md") if page.parent.name != "adr"}
+    assert pages - {"README.md"} == set(listed) - {"../ARCHITECTURE.md", "adr/README.md"}
+    assert len(listed) == len(set(listed)), "a page is listed twice"
+
+
+def test_the_glossary_has_each_term_once_in_order() -> None:
+    terms = re.findall(r"^\| ([^|]+) \|", (ROOT / "docs/glossary.md").read_text(encoding="utf-8"), re.MULTILINE)[2:]
+    assert len(terms) > 50
+    assert terms == sorted(set(terms), key=str.lower)
+
+
 def test_no_page_imports_the_engine() -> None:
     pages = {ROOT / "README.md", *ROOT.glob("docs/**/*.md"), *ROOT.glob("apps/*/README.md")}
     pages -= set(ROOT.glob("docs/adr/*"))
@@ -80,7 +95,7 @@ def words_of_pages() -> set[str]:
 def test_every_public_name_error_and_setting_stands_in_a_page() -> None:
     names = {name for name in onerow.__all__ if not name.startswith("_")}
     names |= {name for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, OnerowError)}
-    names |= {*settings.KEYS, environment.VARIABLE}
+    names |= set(settings.KEYS) | {VARIABLE}
     assert names - words_of_pages() == set()
 
 
