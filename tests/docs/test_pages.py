@@ -8,7 +8,7 @@ import click
 import pytest
 
 import onerow
-from onerow import settings
+from onerow import environment, settings
 from onerow.cli.main import COMMANDS, main
 from onerow.cli.reference_page import reference_page
 from onerow.core import errors
@@ -80,7 +80,7 @@ def words_of_pages() -> set[str]:
 def test_every_public_name_error_and_setting_stands_in_a_page() -> None:
     names = {name for name in onerow.__all__ if not name.startswith("_")}
     names |= {name for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, OnerowError)}
-    names |= set(settings.KEYS) | {settings.VARIABLE}
+    names |= set(settings.KEYS) | {environment.VARIABLE}
     assert names - words_of_pages() == set()
 
 

@@ -23,7 +23,7 @@ from onerow import (
     Status,
 )
 from onerow.core.addition import Addition
-from onerow.engine.queue.adding import Adding
+from onerow.engine.queue.adding import Queue as Adding
 from onerow.engine.queue.scope import Scope
 from tools import render_async
 

@@ -109,7 +109,7 @@ def test_work_is_stopped_a_margin_before_its_last_lease_ends(
         asked: list[str] = []
         monkeypatch.setattr(type(attempt), "ask_to_stop", lambda self, reason: asked.append(reason))
         monkeypatch.setattr("onerow.engine.worker.roles.heartbeat.monotonic", lambda: attempt.beat_at + age)
-        DeadlineWatcher(worker._in_flight, 1.0, lambda hung: None, pipeline.plan.phases[0].lease).tick(
+        DeadlineWatcher(worker._in_flight, 1.0, lambda hung, because: None, pipeline.plan.phases[0].lease).tick(
             queue.store.now()
         )
         monkeypatch.undo()
