@@ -80,6 +80,8 @@ def test_every_async_method_does_the_same_as_its_sync_counterpart(queue: Queue) 
     async def main() -> None:
         task = await queue.add_async(posts, {"n": 1}, user_id="u1", priority=3)
         assert await queue.get_async(task.task_id) == task
+        assert await queue.find_one_async(task.task_id) == task
+        assert await queue.find_one_async("missing") is None
         assert (task.user_id, task.priority, task.payload) == ("u1", 3, {"n": 1})
         many = await queue.add_many_async(posts, range(3), limit_key="k")
         assert [each.payload for each in many] == [0, 1, 2]
