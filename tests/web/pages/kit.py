@@ -1,6 +1,7 @@
 """A queue with tasks in every state, and dashboards served in this process or on a loopback port."""
 
 import asyncio
+import json
 import re
 import socket
 import threading
@@ -36,7 +37,10 @@ def clips() -> Pipeline:
         ctx.log(f"writing about {job['topic']}")
         ctx.step("outline", lambda: {"parts": ["why", "how"], "big": 12345678901234567})
         if job.get("fail"):
-            raise ConnectionError(f"{job['topic']}: 429 too many requests")
+            try:
+                json.loads("too many requests")  # its frames are those of a library
+            except ValueError as error:
+                raise ConnectionError(f"{job['topic']}: 429 too many requests") from error
         return {"text": f"all about {job['topic']}", "url": "https://example.test/clip"}
 
     pipeline.wait_for("images", signal="images.ready", timeout="10m")

@@ -399,6 +399,7 @@ def test_a_task_is_added_from_the_form_and_mistakes_keep_what_was_typed(
     assert f"onerow add mails: added {task.task_id}" in caplog.text
 
 
+@pytest.mark.filterwarnings("ignore:the payload has the key 'password'")
 def test_the_form_copies_a_task_whole_and_checks_the_payload(browser: Browser, queue: Queue) -> None:
     letters = Pipeline("letters")
 
