@@ -14,7 +14,7 @@ from onerow.core.filters import Filter
 from onerow.engine.queue.queue import Queue
 from onerow.ports import Move
 from tests.engine.conftest import ended, working
-from tests.engine.kit import ON_SQLITE, work
+from tests.engine.kit import ON_SQLITE
 
 QUICK = Retry(3, wait="10ms", jitter=0)
 
@@ -210,7 +210,7 @@ MISTAKES: dict[str, tuple[Callable[[Context, Any], Any], str]] = {
         "step 'download' is a coroutine, which is not a JSON value; make the handler async def, and await the call",
     ),
     "a call": (
-        lambda ctx, coroutine: ctx.step("download", 5),  # type: ignore[call-overload]
+        lambda ctx, coroutine: ctx.step("download", 5),  # type: ignore[arg-type]
         "step 'download' needs a function, not its result (int); "
         "give the function and its arguments: ctx.step('download', function, arguments…)",
     ),
@@ -241,10 +241,10 @@ def test_a_mistake_in_a_handler_is_explained(queue: Queue, mistake: str) -> None
     def fetch(job: Any, ctx: Context) -> None:
         call(ctx, coroutine)
 
-    task = queue.add(films)
-    work(queue, films)
+    with working(queue, films):
+        task = ended(queue, queue.add(films).task_id)
     coroutine.close()
-    assert (queue.get(task.task_id).error or "").partition(": ")[2] == said
+    assert (task.error or "").partition(": ")[2] == said
 
 
 @ON_SQLITE
@@ -259,9 +259,9 @@ def test_a_coroutine_as_a_step_of_an_async_handler_is_explained(queue: Queue) ->
         finally:
             coroutine.close()
 
-    task = queue.add(films)
-    work(queue, films)
-    assert "step 'download' needs a function, not its result (coroutine)" in (queue.get(task.task_id).error or "")
+    with working(queue, films):
+        task = ended(queue, queue.add(films).task_id)
+    assert "step 'download' needs a function, not its result (coroutine)" in (task.error or "")
 
 
 def test_a_replay_clears_the_steps_of_the_repeated_phases(queue: Queue) -> None:

@@ -5,10 +5,12 @@ import sys
 from collections.abc import Callable
 from contextvars import ContextVar, copy_context
 from types import FrameType
-from typing import Any
+from typing import ParamSpec, TypeVar
 
 from onerow.core.failure import is_user_code
 
+P = ParamSpec("P")
+T = TypeVar("T")
 _awaits: ContextVar[tuple[str, int] | None] = ContextVar("onerow_awaits", default=None)
 
 
@@ -22,7 +24,7 @@ def line_of_caller() -> tuple[str, int]:
     return _awaits.get() or ("onerow", 1)
 
 
-async def to_thread(function: Callable[..., Any], *args: Any, **keywords: Any) -> Any:
+async def to_thread(function: Callable[P, T], *args: P.args, **keywords: P.kwargs) -> T:
     """Do as asyncio.to_thread; in the thread, `line_of_caller` is the line that awaits."""
     context = copy_context()
     context.run(_awaits.set, line_of_caller())
