@@ -62,7 +62,7 @@ def test_botocore_is_quiet_about_where_it_found_credentials(project: Path) -> No
         capture_output=True, text=True, timeout=PATIENCE, check=True,
     ).stderr  # fmt: skip
     assert "by mine" in said, "the app's own lines are shown"
-    assert "botocore" not in said
+    assert "by botocore" not in said
 
 
 def test_a_worker_restarts_when_a_source_file_changes(project: Path) -> None:
