@@ -212,7 +212,8 @@ def test_texts_for_columns_are_validated() -> None:
         with pytest.raises(BadInput) as caught:
             values.check_text(wrong, "title", 10)  # type: ignore[arg-type]
         assert caught.value.field == "title"
-    with pytest.raises(BadInput, match=r"user_id must be text, not int\nconvert it with str\(7\)"):
+    with pytest.raises(BadInput, match=r"user_id must be text, not int\nconvert it with str\(7\)") as caught:
         values.check_text(7, "user_id", 10)  # type: ignore[arg-type]
+    assert not isinstance(caught.value, BadPayload)
     with pytest.raises(BadInput, match=r"user_id must be text, not list$"):
         values.check_text([], "user_id", 10)  # type: ignore[arg-type]
