@@ -86,6 +86,7 @@ def test_a_missing_store_url(run: Run, name: str) -> None:
     assert what == "onerow: no store is named"
     assert "--store" in fix
     assert "ONEROW_STORE" in fix
+    assert "memory:" not in what + fix
 
 
 @pytest.mark.parametrize("name", OPERATING)
@@ -113,7 +114,9 @@ def test_a_store_that_cannot_be_opened(run: Run, name: str, tmp_path: Path) -> N
     ],
 )
 def test_an_invalid_url(run: Run, url: str, hint: str) -> None:
-    assert hint in run("list", "--store", url, code=64).stderr
+    what, fix = two_lines(run("list", "--store", url, code=64).stderr)
+    assert hint in what + fix
+    assert "memory://" not in fix, "a command can't keep tasks there"
 
 
 def test_a_password_is_never_shown(run: Run) -> None:
@@ -152,7 +155,7 @@ def test_the_store_comes_from_the_option_the_environment_or_the_project(
     assert len(json.loads(run("list", "--json", "--store", town).stdout)["tasks"]) == 8
 
 
-@pytest.mark.parametrize("words, hint", [(["lst"], "did you mean 'list'?"), (["list", "--nope"], "No such option"), (["show"], "Missing argument"), (["list", "--limit", "0"], "range")])  # fmt: skip
+@pytest.mark.parametrize("words, hint", [(["lst"], "did you mean 'list'?"), (["enqueue"], "no command 'enqueue'; did you mean 'add'?"), (["run"], "no command 'run'; did you mean 'worker'?"), (["status"], "no command 'status'; did you mean 'counts'?"), (["list", "--nope"], "No such option"), (["show"], "Missing argument"), (["list", "--limit", "0"], "range")])  # fmt: skip
 def test_an_invalid_command_line_exits_2(run: Run, words: list[str], hint: str) -> None:
     assert hint in run(*words, code=2).output
 
@@ -166,6 +169,11 @@ def test_an_invalid_command_line_exits_2(run: Run, words: list[str], hint: str) 
         (["limit", "videos", "scirpt", "2"], "pipeline 'videos' has no phase 'scirpt'", "did you mean 'script'?"),
         (["replay", "done", "--phase", "scirpt"], "pipeline 'videos' has no phase 'scirpt'", "did you mean 'script'?"),
         (["list", "status:faild"], "no status 'faild'", "did you mean 'failed'?"),
+        (
+            ["list", "added:1h"],
+            "query, column 1: no key added:",
+            "did you mean 'age:'?; to search for the text, quote it: \"added:1h\"",
+        ),
     ],
 )
 def test_a_misspelt_name_gets_a_suggestion(run: Run, town: str, words: list[str], what: str, fix: str) -> None:
@@ -232,7 +240,12 @@ APPS = {
     "mistake": (
         GOOD + "@videos.phase\ndef video(job, scirpt): ...\n",
         "parameter 'scirpt' names no earlier phase",
-        "besides the payload",
+        "did you mean 'script'?",
+    ),
+    "method": (
+        GOOD + "class Studio:\n    @videos.phase\n    def video(self, job): ...\n",
+        "method.py:8: phase 'video' of pipeline 'videos': a phase is a function, not a method",
+        "define it outside of the class; objects that it needs are resources",
     ),
     "several": (GOOD + "other = Queue('sqlite:///o.db')\n", "several has several queues", "name one: several:NAME"),
 }

@@ -52,8 +52,13 @@ def test_a_command_refuses_an_app_that_acts_at_import(tmp_path: Path, command: s
     extra = ["--until-idle"] if command == "worker" else []
     done = run(tmp_path, "-m", "onerow", command, "script", *extra)
     assert done.returncode != 0
-    assert f"script.py:17 {what} while the app is imported" in done.stderr
-    assert 'if __name__ == "__main__":' in done.stderr
+    problem, fix = done.stderr.splitlines()[-2:]
+    assert problem.startswith("onerow: ")
+    assert problem.endswith(
+        f"script.py:17 {what} while the app is imported, so every process that imports it would do so again"
+    )
+    assert problem.count("script.py") == 1, "the place once"
+    assert fix.strip() == 'put this line under `if __name__ == "__main__":`, or in a script of its own'
     if (tmp_path / "s.db").exists():
         assert Queue(f"sqlite:///{tmp_path / 's.db'}").count() == []
 

@@ -2,6 +2,7 @@
 
 import hmac
 import json
+import logging
 import os
 import signal
 import subprocess
@@ -106,6 +107,15 @@ def test_once_receives_what_is_there_and_says_what_became_of_it(run: Run, url: s
     shown = json.loads(run("inboxes", "--json", "--store", url).stdout)[f"folder:{folder}"]
     assert (shown["received"], shown["added"], shown["rejected"]) == (4, 4, 1)
     assert f"1 message of folder:{folder} was rejected" in run("doctor", "--store", url).stdout
+
+
+def test_botocore_is_quiet_about_where_it_found_credentials(run: Run, url: str, folder: Path) -> None:
+    logger = logging.getLogger("botocore.credentials")
+    try:
+        run("inbox", f"folder://{folder}", "--pipeline", "jobs", "--once", "--store", url)
+        assert [logger.isEnabledFor(level) for level in (logging.INFO, logging.WARNING)] == [False, True]
+    finally:
+        logging.getLogger("botocore").setLevel(logging.NOTSET)
 
 
 @pytest.mark.parametrize(

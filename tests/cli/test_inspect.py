@@ -33,6 +33,7 @@ LOOKS = {
     "show-runs": ["show", "runs"],
     "why-parked": ["why", "parked"],
     "why-waits": ["why", "waits"],
+    "why-failed": ["why", "failed"],
     "logs": ["logs", "failed"],
     "failures": ["failures"],
     "workers": ["workers"],

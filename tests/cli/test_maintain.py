@@ -46,7 +46,7 @@ def test_doctor_finds_a_missing_index_a_stuck_lease_and_unknown_phases(run: Run,
     store.close()
     found = run("doctor", "--store", town, code=1).stdout
     assert "✗ 1 lease ended and no worker rescued the tasks, for example stuck" in found
-    assert "✗ 1 tasks stand at videos.film, which no published code knows" in found
+    assert "✗ 1 task stands at videos.film, which no published code knows" in found
     with store._connections.write() as connection:
         connection.execute("DROP INDEX task_slot")
         connection.execute("UPDATE onerow_tally SET count = count + 5")

@@ -52,8 +52,8 @@ def test_a_refused_operation_prints_the_reason_and_exits_1(run: Run, town: str) 
     result = run("retry", "done", "failed", "--store", town, code=1)
     assert result.stdout == "retry failed: waiting in script\n"
     assert (
-        result.stderr
-        == "onerow: task done is completed; only failed tasks can be retried; see its status: onerow show done\n"
+        result.stderr == "onerow: task done is completed; only failed tasks can be retried; "
+        "to run it again from its first phase: onerow replay done\n"
     )
     answer = json.loads(run("retry", "done", "--json", "--store", town, code=1).stdout)
     assert answer["done"] == []
@@ -199,7 +199,8 @@ def test_invalid_additions_are_refused(run: Run, town: str, words: list[str], hi
 
 
 def test_pause_shows_in_why_and_resume_undoes_it(run: Run, town: str) -> None:
-    run("pause", "videos", "script", "--reason", "the disk is full", "--store", town)
+    paused = run("pause", "videos", "script", "--reason", "the disk is full", "--store", town)
+    assert paused.stdout == "paused videos.script; to undo it: onerow resume videos script\n"
     assert run("why", "waits", "--store", town).stdout == (
         "The phase script was paused by ann because: the disk is full.\n→ onerow resume videos script\n"
     )
@@ -207,6 +208,8 @@ def test_pause_shows_in_why_and_resume_undoes_it(run: Run, town: str) -> None:
     assert run("resume", "videos", "script", "--store", town).stdout == "resumed videos.script\n"
     assert run("resume", "videos", "script", "--store", town).stdout == "videos.script was not paused\n"
     run("pause", "videos", "nosuch", "--store", town, code=64)
+    assert run("pause", "videos", "--store", town).stdout == "paused videos; to undo it: onerow resume videos\n"
+    assert run("resume", "videos", "--store", town).stdout == "resumed videos\n"
 
 
 def test_a_limit_is_set_shown_and_reset(run: Run, town: str) -> None:

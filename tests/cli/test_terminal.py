@@ -80,6 +80,7 @@ def test_watch_redraws_the_board_until_it_is_interrupted(town: str, tmp_path: Pa
     text = terminal.read_until(lambda seen: False)
     assert terminal.close() == 130
     assert "image (images.ready)" in text
+    assert "■ running   □ free slot" in text
     assert "Traceback" not in text
 
 
@@ -125,6 +126,9 @@ def test_the_demo_without_a_terminal_prints_its_messages_and_deletes_its_files(t
     assert result.returncode == 0, result.stdout + result.stderr
     assert "\x1b" not in result.stdout
     assert re.search(r"the row of “.*” still says: video at \d+%; done: script, images", result.stdout)
+    assert "its supervisor starts a new worker; until then the tasks wait in their rows" in result.stdout
+    assert re.search(r"“.*” resumes in a new worker: video at \d+%, attempt 2", result.stdout)
+    assert re.search(r"“.*” failed in \w+ \(.+\); it is tried again in a second", result.stdout)
     assert "none lost, no completed phase run again" in result.stdout
     assert not list(tmp_path.iterdir())
 

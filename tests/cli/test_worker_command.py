@@ -53,6 +53,18 @@ def test_a_drained_worker_leaves_statistics_and_no_registration(project: Path) -
     assert (overview["completed"], overview["waiting"], overview["per_minute"] > 0) == (3, 0, True)
 
 
+def test_botocore_is_quiet_about_where_it_found_credentials(project: Path) -> None:
+    app = project / "app.py"
+    lines = 'import logging\nfor each in ("botocore.credentials", "mine"):\n    logging.getLogger(each).info("by %s", each)\n'
+    app.write_text(lines + app.read_text(encoding="utf-8"), encoding="utf-8")
+    said = subprocess.run(
+        [sys.executable, "-m", "onerow", "worker", "app", "--until-idle"], cwd=project, env=environment(),
+        capture_output=True, text=True, timeout=PATIENCE, check=True,
+    ).stderr  # fmt: skip
+    assert "by mine" in said, "the app's own lines are shown"
+    assert "by botocore" not in said
+
+
 def test_a_worker_restarts_when_a_source_file_changes(project: Path) -> None:
     log = project / "worker.log"
     with log.open("wb") as out:

@@ -2,17 +2,21 @@
 
 import asyncio
 import errno
+import json
+import re
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
 
 import msgspec
 import pytest
 
+from onerow.core import values
 from onerow.core.errors import BadInput, BadPayload, StoreFull, StoreUnavailable
-from onerow.core.failure import ERROR_CLASSES, EXIT_CLASSES, MAX_MESSAGE, classify, failure
+from onerow.core.failure import ERROR_CLASSES, EXIT_CLASSES, MAX_MESSAGE, classify, failure, is_user_code
 from onerow.core.outcomes import Cancelled, Permanent, RateLimited, Snooze
+from onerow.core.suggest import did_you_mean
 
 
 class WithCode(Exception):
@@ -92,6 +96,117 @@ def test_a_failure_names_the_error_and_its_location_in_the_user_s_code() -> None
     assert found.where.startswith("test_failure.py:")
     assert found.where.endswith("in broken")
     assert "no such topic" in found.trace
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/home/lib/app.py",
+        "/srv/lib/tides/app.py",
+        "/home/ann/onerow/app.py",
+        "/home/ann/onerow/src/app.py",
+        "/home/ann/src/onerow/app.py",
+        "/home/ann/python3.11/app.py",
+        r"C:\Users\ann\src\onerow\app.py",
+        "app.py",
+    ],
+)
+def test_a_file_of_the_user_s_project_is_user_code_whatever_its_folders_are_named(path: str) -> None:
+    assert is_user_code(path)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/venv/lib/python3.11/site-packages/httpx/_client.py",
+        "/venv/lib64/python3.13/site-packages/httpx/_client.py",
+        "/usr/lib/python3/dist-packages/httpx/_client.py",
+        "/usr/lib/python3.12/asyncio/runners.py",
+        r"C:\venv\Lib\site-packages\httpx\_client.py",
+        "<frozen importlib._bootstrap>",
+        "<string>",
+        asyncio.__file__,
+        json.__file__,
+        classify.__code__.co_filename,
+    ],
+)
+def test_a_file_of_a_library_of_python_or_of_onerow_is_no_user_code(path: str) -> None:
+    assert not is_user_code(path)
+
+
+def names() -> Iterator[str]:
+    yield "topic"
+    raise ValueError("no such topic")
+
+
+def through_onerow() -> None:
+    did_you_mean("topik", names())  # a function of onerow that calls the user's
+
+
+def caused() -> None:
+    try:
+        through_onerow()
+    except ValueError as error:
+        raise KeyError("outer") from error
+
+
+def in_its_context() -> None:
+    try:
+        through_onerow()
+    except ValueError:
+        raise KeyError("outer")  # noqa: B904
+
+
+def in_a_group() -> None:
+    try:
+        through_onerow()
+    except ValueError as error:
+        raise ExceptionGroup("many", [error, TypeError()])  # noqa: B904
+
+
+def refused_by_onerow() -> None:
+    values.encode({"topic": object()})
+
+
+def stacks(error: BaseException) -> list[list[str]]:
+    """Return the functions of each stack of the traceback, with … for the folded frames."""
+    found: list[list[str]] = []
+    for line in classify(error).trace.splitlines():
+        text = line.lstrip(" |+-")
+        if "Traceback" in text:
+            found.append([])
+        elif text.startswith("File"):
+            found[-1].append(text.rpartition(" in ")[2])
+        elif re.fullmatch(r"… (1 frame|[2-9] frames) of onerow", text):
+            found[-1].append("…")
+    return found
+
+
+FOLDED = ["through_onerow", "…", "names"]
+
+
+@pytest.mark.parametrize(
+    "handler, expected",
+    [
+        (through_onerow, [FOLDED]),
+        (caused, [["caused", *FOLDED], ["caused"]]),
+        (in_its_context, [["in_its_context", *FOLDED], ["in_its_context"]]),
+        (in_a_group, [["in_a_group", *FOLDED], ["in_a_group"], ["in_a_group", *FOLDED]]),
+        (refused_by_onerow, [["refused_by_onerow", "…"]]),
+    ],
+)
+def test_a_traceback_begins_in_the_user_s_code_and_folds_the_frames_of_onerow(
+    handler: Callable[[], None], expected: list[list[str]]
+) -> None:
+    with pytest.raises(Exception, match=r"topic|outer|many") as raised:
+        handler()
+    test = "test_a_traceback_begins_in_the_user_s_code_and_folds_the_frames_of_onerow"
+    assert [[name for name in stack if name != test] for stack in stacks(raised.value)] == expected
+
+
+def test_an_exception_of_onerow_without_a_frame_of_the_user_is_only_its_message() -> None:
+    error = BadPayload("result is an object", fix="use text")
+    assert classify(error).trace == "onerow.core.errors.BadPayload: result is an object\nuse text\n"
 
 
 @pytest.mark.parametrize("text", ["x" * 10_000, "a\x00b", "\ud800", "한" * 5_000])

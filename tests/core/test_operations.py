@@ -10,7 +10,7 @@ from onerow.core.failure import failure
 from onerow.core.plan import PhasePlan, Plan
 from onerow.core.rules import checkpoints
 from onerow.core.signals import MAX_SIGNALS
-from onerow.core.status import COMPLETED, ENDS, FAILED, PROCESSING, WAITING, Status
+from onerow.core.status import CANCELLED, COMPLETED, ENDS, FAILED, PROCESSING, WAITING, Status
 from onerow.core.task import Task
 from onerow.core.times import FAR
 from tests.samples import BROKEN, NOW, PLAN, SECOND, a_task, claimed, in_status
@@ -92,6 +92,16 @@ def test_a_result_that_would_make_the_row_too_large_is_rejected() -> None:
 def test_a_phase_with_code_is_not_passed() -> None:
     with pytest.raises(IllegalMove, match="has code"):
         rules.pass_(a_task(), PLAN, NOW)
+
+
+def test_a_retry_of_a_completed_task_is_told_to_replay_it() -> None:
+    with pytest.raises(IllegalMove, match="task t1 is completed; only failed tasks can be retried") as refused:
+        rules.retry(in_status(COMPLETED), PLAN, NOW)
+    assert refused.value.fix == "to run it again from its first phase: onerow replay t1"
+    for status in (WAITING, PROCESSING, CANCELLED):
+        with pytest.raises(IllegalMove, match="only failed tasks can be retried") as refused:
+            rules.retry(in_status(status), PLAN, NOW)
+        assert refused.value.fix == "see its status: onerow show t1"
 
 
 def test_rename_replaces_a_former_phase_name() -> None:

@@ -1,6 +1,7 @@
 """Pipeline definitions: mistakes are errors when the pipeline is built, and the messages name the fix."""
 
 import dataclasses
+import sys
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, TypedDict
@@ -137,6 +138,21 @@ async def async_generator(job: Any) -> Any:
 def after_script(job: Any, scirpt: Any) -> None: ...
 
 
+def after_topic(job: Any, everything: Any) -> None: ...
+
+
+def with_context(job: Any, context: Any) -> None: ...
+
+
+def with_resource(pipeline: Pipeline) -> Pipeline:
+    pipeline.resource(name="scripts")(lambda: "")
+    return pipeline
+
+
+class Studio:
+    def render(self, job: Any) -> None: ...
+
+
 def payload_named_script(script: Any) -> None: ...
 
 
@@ -177,7 +193,14 @@ def add_bad_type(pipeline: Pipeline) -> Plan:
 
 MISTAKES: dict[str, tuple[Callable[[Any], Any], str]] = {
     "no phases": (lambda p: p.plan, r"has no phases\nadd one with @p\.phase"),
-    "the same name twice": (lambda p: one(p).phase(name="script")(render), "already has a phase 'script'"),
+    "the same name twice": (
+        lambda p: one(p).phase(name="script")(render),
+        "already has a phase 'script'\ngive the phase another name",
+    ),
+    "a resource of the same name": (
+        lambda p: with_resource(p).resource(name="scripts")(list),
+        "there is already a resource 'scripts'\ngive one another name",
+    ),
     "a former name that is taken": (
         lambda p: one(p).phase(renamed_from="script")(render),
         "already has a phase 'script'",
@@ -192,14 +215,33 @@ MISTAKES: dict[str, tuple[Callable[[Any], Any], str]] = {
     "a lambda without a name": (lambda p: p.phase(lambda job: job), "'<lambda>' can't name a phase"),
     "a wait without a field": (lambda p: p.wait_until("w", field=""), "can't name a field"),
     "a wait without a signal": (lambda p: p.wait_for("w", signal=""), "can't name a signal"),
-    "no function": (lambda p: p.phase("script"), "must be a function, not str"),
+    "no function": (
+        lambda p: p.phase("script"),
+        r"a phase of pipeline 'p' must be a function, not 'script'\nwrite @p\.phase\(name='script'\)",
+    ),
+    "a method": (
+        lambda p: p.phase(Studio.render),
+        "phase 'render' of pipeline 'p': a phase is a function, not a method\ndefine it outside of the class; objects that "
+        "it needs are resources",
+    ),
     "a generator": (lambda p: p.phase(generator), "is a generator"),
     "an async generator": (lambda p: p.phase(async_generator), "is a generator"),
     "a parameter that names no phase": (
         lambda p: one(p).phase(after_script),
-        r"parameter 'scirpt' names no earlier phase \(earlier: script\)",
+        r"parameter 'scirpt' names no earlier phase \(earlier: script\) and no resource\ndid you mean 'script'\?",
     ),
-    "a parameter and no earlier phase": (lambda p: p.phase(after_script), r"earlier: none yet"),
+    "a context of another name": (
+        lambda p: p.phase(with_context),
+        r"parameter 'context' names no earlier phase .*\ndid you mean 'ctx'\?",
+    ),
+    "a misspelt resource": (
+        lambda p: with_resource(p).phase(after_script),
+        r"parameter 'scirpt' names no earlier phase .*\ndid you mean 'scripts'\?",
+    ),
+    "a parameter and no earlier phase": (
+        lambda p: p.phase(after_topic),
+        r"earlier: none yet\) and no resource\nbesides the payload, parameters are earlier phases, resources and 'ctx'",
+    ),
     "a payload named after a phase": (
         lambda p: one(p).phase(payload_named_script),
         "the first parameter is the payload and can't be named after the phase 'script'",
@@ -238,6 +280,42 @@ def test_a_mistake_is_an_error_when_the_pipeline_is_built(mistake: str) -> None:
     build, message = MISTAKES[mistake]
     with pytest.raises(PipelineError, match=message):
         build(Pipeline("p"))
+
+
+@pytest.mark.parametrize("title", ["{topic", "topic}", 5, None])
+def test_a_title_that_is_no_template_is_rejected(title: Any) -> None:
+    with pytest.raises(
+        PipelineError, match=r"is no template\nwrite it like '{topic}'; write a brace as '{{'"
+    ) as refused:
+        Pipeline("p", title=title)
+    assert refused.value.field == "title"
+    assert repr(title) in str(refused.value)
+
+
+def test_a_cell_of_a_notebook_that_runs_again_replaces_its_phase_and_resource(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)
+    pipeline = with_resource(videos())
+
+    @pipeline.phase(timeout="9m")
+    def script(job: Any, scripts: Any) -> str:
+        return "another"
+
+    pipeline.wait_for("image", signal="other")
+    pipeline.resource(name="scripts")(list)
+    assert [each.name for each in pipeline.plan.phases] == ["schedule", "script", "image", "video"]
+    assert (pipeline.plan.phase("script").timeout, pipeline.handlers["script"].function) == (
+        timedelta(minutes=9),
+        script,
+    )
+    assert (pipeline.plan.phase("image").signal, pipeline.resources["scripts"].function) == ("other", list)
+    for wrong in (pipeline.phase(name="film"), pipeline.phase(name="script", renamed_from="film")):
+        with pytest.raises(PipelineError, match="already has a phase 'film'"):  # the former name of another phase
+            wrong(render)
+    pipeline.wait_for("script", signal="written")
+    assert "script" not in pipeline.handlers
+    for tz in ("UTC", "Asia/Seoul"):
+        pipeline.cron("0 9 * * *", name="daily", tz=tz, payload={"topic": "tides"})
+    assert [cron.tz for cron in pipeline.plan.crons] == ["Asia/Seoul"]
 
 
 def test_a_closure_can_t_run_in_an_isolated_process() -> None:

@@ -93,6 +93,7 @@ def test_a_query_is_parsed_to_a_filter(query: str, fields: dict[str, Any]) -> No
     [
         ("status:borken", "choose one of cancelled"),
         ("stauts:failed", "column 1: no key stauts:; did you mean 'status:'"),
+        ("added:1h", "column 1: no key added:; did you mean 'age:'"),
         ("colour:red", "choose one of "),
         ("status:", "needs a value"),
         ("age:soon", "can't read the duration"),

@@ -3,7 +3,7 @@
 import typing
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from decimal import Decimal
 from enum import Enum
 from itertools import product
@@ -14,10 +14,11 @@ import msgspec
 import pytest
 from pydantic import BaseModel, RootModel
 
-from onerow import BadPayload, Finish, Item, Jump, Pipeline, PipelineError
+from onerow import BadInput, BadPayload, Finish, Item, Jump, Pipeline, PipelineError, Task
 from onerow.core import values
 from onerow.pipelines.decoding import decoder
 from onerow.pipelines.result_types import never_fits
+from tests.samples import a_task
 
 
 @dataclass
@@ -230,3 +231,81 @@ def test_results_without_a_known_type_are_not_checked() -> None:
     def show_all(film: str, cut: int, render: int, approval: int) -> None: ...
 
     assert len(batches.plan.phases) == 4
+
+
+# ── Pipeline.result_of ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+studio = Pipeline("studio")
+
+
+@studio.phase
+def script(topic: str) -> Video | Jump:
+    return Video(topic)
+
+
+@studio.phase(name="filmed")
+async def film(topic: str) -> list[Struct] | None:
+    return None
+
+
+@studio.phase
+def release(topic: str) -> datetime:
+    return datetime.now(UTC)
+
+
+@studio.phase
+def review(topic: str) -> Model | Finish:
+    return Finish()
+
+
+@studio.phase
+def untyped(topic):  # type: ignore[no-untyped-def]
+    return topic
+
+
+@studio.batch("index", size=2)
+def index(items: list[Item[str]]) -> None: ...
+
+
+def with_results(**results: Any) -> Task:
+    return a_task(pipeline="studio", phase="release", results_json=values.encode(results))
+
+
+def test_the_result_of_a_phase_has_the_type_that_its_function_declares() -> None:
+    task = with_results(
+        script={"url": "u"},
+        filmed=[{"url": "v"}],
+        release="2026-01-05T12:00:00Z",
+        review={"url": "w"},
+        untyped={"a": 1},
+    )
+    assert studio.result_of(task, script) == Video("u")
+    assert studio.result_of(task, film) == [Struct("v")]
+    assert studio.result_of(task, release) == datetime(2026, 1, 5, 12, tzinfo=UTC)
+    assert studio.result_of(task, review) == Model(url="w")
+    assert studio.result_of(task, untyped) == {"a": 1}
+
+
+def test_a_phase_without_a_result_is_an_error_unless_its_type_has_none() -> None:
+    task = with_results(script=None)
+    assert studio.result_of(task, film) is None
+    assert studio.result_of(task, untyped) is None
+    with pytest.raises(BadInput) as refused:
+        studio.result_of(task, release)
+    assert str(refused.value) == "task t1 has no result of phase 'release': it is waiting in 'release'"
+    assert refused.value.field == "phase"
+
+
+def test_a_result_of_another_type_than_declared_is_refused() -> None:
+    for results in ({"script": 5}, {"script": None}):
+        with pytest.raises(BadPayload, match="the result of phase 'script' is not a valid"):
+            studio.result_of(with_results(**results), script)
+
+
+def test_a_function_that_is_no_phase_of_the_pipeline_has_no_result() -> None:
+    for function, name in ((chain, "chain"), (index, "index")):
+        with pytest.raises(BadInput) as refused:
+            studio.result_of(with_results(index=1), function)
+        assert str(refused.value) == f"{name!r} is no function of a phase of pipeline 'studio'"
+        assert refused.value.fix == "results of commands, waits and batches are in task.results"

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from onerow.core.durations import parse_duration, spell_duration
 from onerow.core.errors import BadInput
-from onerow.core.times import FAR, parse_time, read, since_epoch, spell, to_millis
+from onerow.core.times import FAR, parse_moment, parse_time, read, since_epoch, spell, to_millis
 from tests.samples import moments
 
 KST = timezone(timedelta(hours=9))
@@ -43,6 +43,32 @@ def test_a_caller_s_time_is_converted_from_any_time_zone() -> None:
     expected = datetime(2026, 11, 15, tzinfo=UTC)
     for given_ in (datetime(2026, 11, 15, 9, tzinfo=KST), "2026-11-15T09:00:00+09:00", "2026-11-15T00:00:00Z"):
         assert parse_time(given_, "run_at") == expected
+
+
+NOON = datetime(2026, 11, 15, 12, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    "text, moment",
+    [
+        ("now", NOON),
+        ("+10m", NOON + timedelta(minutes=10)),
+        ("1h30m", NOON + timedelta(minutes=90)),
+        ("2026-11-15T09:00:00+09:00", NOON - timedelta(hours=12)),
+        ("20261115T000000Z", NOON - timedelta(hours=12)),
+        (NOON, NOON),
+    ],
+)
+def test_a_moment_is_now_or_in_a_while_or_a_time(text: str | datetime, moment: datetime) -> None:
+    assert parse_moment(text, NOON) == moment
+
+
+@pytest.mark.parametrize("wrong", ["", "soon", "+soon", "+", "12", 5, None, b"now", "2026-11-15", "-10m"])
+def test_a_moment_that_is_none_is_rejected_with_its_field(wrong: Any) -> None:
+    with pytest.raises(BadInput, match="run_at") as refused:
+        parse_moment(wrong, NOON, "run_at")
+    assert refused.value.field == "run_at"
+    assert refused.value.fix or "ISO text" in str(refused.value)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onerow.core import values
-from onerow.core.errors import BadPayload
+from onerow.core.errors import BadInput, BadPayload
 from tests.samples import json_values, texts
 
 
@@ -109,6 +109,23 @@ def test_a_value_that_is_not_json_is_rejected(value: Any, place: Any) -> None:
         values.encode(place(value))
 
 
+async def fetch() -> None: ...
+
+
+def test_the_error_for_a_value_that_is_not_json_names_the_fix() -> None:
+    coroutine = fetch()
+    for value, message in {
+        object(): r"result is an object, which is not a JSON value\nuse text, numbers",
+        1j: "result is a complex, ",
+        coroutine: r"result is a coroutine, .*\nmake the handler async def, and await the call",
+        KeyError("a"): r"result is a KeyError, .*\nraise it: raise KeyError\(…\)",
+    }.items():
+        with pytest.raises(BadPayload, match=message) as refused:
+            values.encode(value, "result")
+        assert refused.value.__suppress_context__, "the encoder's own error says less"
+    coroutine.close()
+
+
 class Colour(enum.StrEnum):
     RED = "red"
     LONG = "12345678901234567890"
@@ -192,6 +209,11 @@ def test_with_key_sets_one_key_and_keeps_the_others(members: dict[str, Any], key
 def test_texts_for_columns_are_validated() -> None:
     assert values.check_text("조수", "title", 10) == "조수"
     for wrong in ("\x00", "\ud800", "x" * 11, 5, None, b"x"):
-        with pytest.raises(BadPayload) as caught:
+        with pytest.raises(BadInput) as caught:
             values.check_text(wrong, "title", 10)  # type: ignore[arg-type]
         assert caught.value.field == "title"
+    with pytest.raises(BadInput, match=r"user_id must be text, not int\nconvert it with str\(7\)") as caught:
+        values.check_text(7, "user_id", 10)  # type: ignore[arg-type]
+    assert not isinstance(caught.value, BadPayload)
+    with pytest.raises(BadInput, match=r"user_id must be text, not list$"):
+        values.check_text([], "user_id", 10)  # type: ignore[arg-type]

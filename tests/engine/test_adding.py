@@ -1,14 +1,19 @@
 """Adding tasks: the row contains what the caller passed."""
 
+import asyncio
+import linecache
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, TypedDict
 
 import msgspec
 import pytest
 
 from onerow import Addition, BadInput, BadPayload, Filter, Pipeline, Queue, Status, TaskAdded, UnknownName
 from onerow.core.times import to_millis
+from onerow.pipelines import decoding
+from tests.engine.kit import ON_SQLITE
 
 posts = Pipeline("posts", title="{topic} by {author}")
 
@@ -65,6 +70,13 @@ def test_a_title_is_built_from_payload_fields(queue: Queue) -> None:
 def test_a_time_may_be_text_with_an_offset_and_is_stored_in_utc(queue: Queue) -> None:
     task = queue.add(posts, run_at="2030-01-01T09:00:00+09:00")
     assert queue.get(task.task_id).run_at == datetime(2030, 1, 1, tzinfo=UTC)
+
+
+def test_a_time_may_be_now_or_in_a_while(queue: Queue) -> None:
+    soon = queue.add(posts, run_at="+10m")
+    assert queue.get(soon.task_id).run_at == soon.scheduled_time == soon.created_at + timedelta(minutes=10)
+    (now,) = queue.add_many(posts, [Addition(1, run_at="now")], run_at="+1h")
+    assert queue.get(now.task_id).run_at == now.created_at
 
 
 def test_adding_a_taken_task_id_returns_the_existing_task(queue: Queue) -> None:
@@ -151,6 +163,92 @@ def test_a_declared_payload_is_checked_when_it_is_added(queue: Queue, declared: 
         assert refused.value.field == "payload"
         assert declared.__name__ in str(refused.value)
     assert [tally.count for tally in queue.count()] == [2]
+
+
+class Song(TypedDict):
+    title: str
+
+
+ADDS: dict[str, Callable[[Queue, Pipeline, Any], Any]] = {
+    "add": lambda queue, pipeline, payload: queue.add(pipeline, payload),
+    "add_new": lambda queue, pipeline, payload: queue.add_new(pipeline, payload),
+    "add_many": lambda queue, pipeline, payload: queue.add_many(pipeline, [Addition(payload), payload]),
+    "of one user": lambda queue, pipeline, payload: queue.for_user("ann").add(pipeline, payload),
+}
+ADDS_ASYNC: dict[str, Callable[[Queue, Pipeline, Any], Coroutine[Any, Any, Any]]] = {
+    "add_async": lambda queue, pipeline, payload: queue.add_async(pipeline, payload),
+    "add_new_async": lambda queue, pipeline, payload: queue.add_new_async(pipeline, payload),
+    "add_many_async": lambda queue, pipeline, payload: queue.add_many_async(pipeline, [payload, payload]),
+}
+
+
+def warned(given: pytest.WarningsRecorder) -> list[tuple[str, str, str]]:
+    """Return the category, text and line of code of each warning."""
+    return [
+        (each.category.__name__, str(each.message), linecache.getline(each.filename, each.lineno).strip())
+        for each in given.list
+    ]
+
+
+@ON_SQLITE
+@pytest.mark.parametrize("name", ADDS)
+def test_a_key_that_the_payload_s_type_lacks_warns_once_and_names_the_line_that_adds(
+    queue: Queue, name: str, recwarn: pytest.WarningsRecorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decoding, "_reported", set())
+    typed = Pipeline("typed", payload=Post)
+    typed.phase(name="run")(tag)
+    for _ in range(2):
+        ADDS[name](queue, typed, {"topic": "x", "lieks": 2})
+    said = "the payload has the key 'lieks', which Post does not have; did you mean 'likes'?"
+    (warning,) = warned(recwarn)
+    assert warning[:2] == ("UserWarning", said)
+    assert warning[2].startswith(f'"{name}": lambda')
+    assert next(task.payload["lieks"] for task in queue.find().tasks) == 2, "it is stored: a newer version may know it"
+
+
+@ON_SQLITE
+@pytest.mark.parametrize("name", ADDS_ASYNC)
+def test_the_warning_of_an_async_add_names_the_line_that_awaits(
+    queue: Queue, name: str, recwarn: pytest.WarningsRecorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decoding, "_reported", set())
+    typed = Pipeline("typed", payload=Clip)
+    typed.phase(name="run")(tag)
+
+    async def add() -> None:
+        await ADDS_ASYNC[name](queue, typed, {"path": "x", "lenght": 2})
+
+    asyncio.run(add())
+    said = "the payload has the key 'lenght', which Clip does not have; did you mean 'length'?"
+    assert warned(recwarn) == [
+        ("UserWarning", said, 'await ADDS_ASYNC[name](queue, typed, {"path": "x", "lenght": 2})')
+    ]
+
+
+@ON_SQLITE
+@pytest.mark.parametrize("declared", [Post, Clip, Song])
+def test_each_key_that_no_field_takes_is_reported(
+    queue: Queue, declared: Any, recwarn: pytest.WarningsRecorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decoding, "_reported", set())
+    typed = Pipeline("typed", payload=declared)
+    typed.phase(name="run")(tag)
+    first = next(iter(declared.__annotations__))
+    queue.add(typed, {first: "x"})
+    assert not recwarn.list
+    for _ in range(3):
+        queue.add_many(typed, [{first: "x", f"other{n}": 1} for n in range(150)])
+    assert len(recwarn.list) == 100, "keys may come from anywhere: no more than these"
+
+
+@ON_SQLITE
+def test_a_payload_without_fields_of_its_own_never_warns(queue: Queue, recwarn: pytest.WarningsRecorder) -> None:
+    for declared in (dict, Any, None):
+        typed = Pipeline("typed", payload=declared)
+        typed.phase(name="run")(tag)
+        queue.add(typed, {"topic": "x", "lieks": 2})
+    assert not recwarn.list
 
 
 def test_the_annotation_of_the_first_phase_declares_the_payload(queue: Queue) -> None:

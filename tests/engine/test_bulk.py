@@ -100,6 +100,7 @@ def test_every_operation_can_be_done_in_bulk(queue: Queue) -> None:
     everything = queue.select()
     later = queue.store.now() + timedelta(hours=1)
     assert everything.set_priority(-5).done == 4
+    assert everything.reschedule("+2h").done == 4
     assert everything.reschedule(later).done == 4
     assert everything.annotate({"batch": 7}).done == 4
     assert everything.signal("go", {"by": "ann"}).done == 4

@@ -70,6 +70,9 @@ def test_pauses_failures_overdue_leases_and_unknown_phases_are_found(queue: Queu
     assert (found["failed"].phase, found["failed"].count) == ("script", 1)
     assert (found["lease"].level, found["lease"].name) == ("bad", "stuck")
     assert (found["unknown-phase"].phase, found["unknown-phase"].level) == ("film", "bad")
+    assert found["unknown-phase"].what == "1 task stands at videos.film, which no published code knows"
+    store.insert([a_task("odd2", phase="film", run_at=now)])
+    assert problems(views)["unknown-phase"].what == "2 tasks stand at videos.film, which no published code knows"
     assert [each.level for each in views.attention()][:2] == ["bad", "bad"], "the worst first"
 
 

@@ -10,6 +10,7 @@ from onerow import BadPayload, Item, Pipeline, Status
 from onerow.engine.queue.queue import Queue
 from onerow.engine.queue.scope import plan_of
 from tests.engine.conftest import ended, working
+from tests.engine.kit import ON_SQLITE
 
 
 class Post(BaseModel):
@@ -63,6 +64,25 @@ def test_an_invalid_payload_is_refused_and_nothing_is_stored(queue: Queue, paylo
     with pytest.raises(BadPayload, match="payload is not a valid Post"):
         queue.add(posts, payload)
     assert queue.find().tasks == []
+
+
+@ON_SQLITE
+def test_what_pydantic_found_is_said_in_one_line_without_the_values(queue: Queue) -> None:
+    with pytest.raises(BadPayload) as refused:
+        queue.add(posts, {"text": "", "at": "s3cr3t", "tags": ["a", 5]})
+    assert str(refused.value) == (
+        "payload is not a valid Post: text: String should have at least 1 character; "
+        "at: Input should be a valid datetime or date, input is too short; tags.1: Input should be a valid string"
+    )
+    with pytest.raises(BadPayload) as refused:
+        queue.add(posts, "words")
+    assert str(refused.value) == "payload is not a valid Post: Input should be an object"
+
+
+@ON_SQLITE
+def test_an_extra_key_is_left_to_pydantic(queue: Queue, recwarn: pytest.WarningsRecorder) -> None:
+    queue.add(posts, {"text": "a", "at": "2026-01-05T12:00:00Z", "txet": "b"})
+    assert not recwarn.list
 
 
 def test_the_schema_is_published_for_adding_by_name(queue: Queue) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -13,6 +14,7 @@ from onerow.core.filters import Filter
 from onerow.engine.queue.queue import Queue
 from onerow.ports import Move
 from tests.engine.conftest import ended, working
+from tests.engine.kit import ON_SQLITE
 
 QUICK = Retry(3, wait="10ms", jitter=0)
 
@@ -196,6 +198,70 @@ def test_a_result_that_cannot_be_stored_fails_the_task_permanently(queue: Queue,
     with working(queue, films):
         task = ended(queue, queue.add(films).task_id)
     assert (task.status, task.error_class, task.attempt) == (Status.FAILED, "permanent", 1)
+
+
+async def download() -> str:
+    return "tides"
+
+
+MISTAKES: dict[str, tuple[Callable[[Context, Any], Any], str]] = {
+    "an async function in a def handler": (
+        lambda ctx, coroutine: ctx.step("download", lambda: coroutine),
+        "step 'download' is a coroutine, which is not a JSON value; make the handler async def, and await the call",
+    ),
+    "a call": (
+        lambda ctx, coroutine: ctx.step("download", 5),  # type: ignore[arg-type]
+        "step 'download' needs a function, not its result (int); "
+        "give the function and its arguments: ctx.step('download', function, arguments…)",
+    ),
+    "a call of an async function": (
+        lambda ctx, coroutine: ctx.step("download", coroutine),
+        "step 'download' needs a function, not its result (coroutine); "
+        "give the function and its arguments: ctx.step('download', function, arguments…)",
+    ),
+    "children of a phase": (
+        lambda ctx, coroutine: ctx.spawn(download, [1]),  # type: ignore[call-overload]
+        "pipeline must be a Pipeline or its name, not 'download'; if 'download' is a phase, give its pipeline",
+    ),
+    "one payload for all children": (
+        lambda ctx, coroutine: ctx.spawn("films", {"title": "a"}),
+        "payloads must be a list, not dict; put one payload into a list: [payload]",
+    ),
+}
+
+
+@ON_SQLITE
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_in_a_handler_is_explained(queue: Queue, mistake: str) -> None:
+    call, said = MISTAKES[mistake]
+    films = Pipeline("films")
+    coroutine = download()
+
+    @films.phase(retry=0)
+    def fetch(job: Any, ctx: Context) -> None:
+        call(ctx, coroutine)
+
+    with working(queue, films):
+        task = ended(queue, queue.add(films).task_id)
+    coroutine.close()
+    assert (task.error or "").partition(": ")[2] == said
+
+
+@ON_SQLITE
+def test_a_coroutine_as_a_step_of_an_async_handler_is_explained(queue: Queue) -> None:
+    films = Pipeline("films")
+
+    @films.phase(retry=0)
+    async def fetch(job: Any, ctx: AsyncContext) -> None:
+        coroutine = download()
+        try:
+            await ctx.step("download", coroutine)  # type: ignore[call-overload]
+        finally:
+            coroutine.close()
+
+    with working(queue, films):
+        task = ended(queue, queue.add(films).task_id)
+    assert "step 'download' needs a function, not its result (coroutine)" in (task.error or "")
 
 
 def test_a_replay_clears_the_steps_of_the_repeated_phases(queue: Queue) -> None:

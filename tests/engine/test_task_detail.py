@@ -125,6 +125,7 @@ TRACE = """Traceback (most recent call last):
   File "/srv/app/studio.py", line 12, in script
     return ask(
            ^^^^
+  … 2 frames of onerow
   File "/usr/lib/python3.11/http/client.py", line 9, in ask
     raise ConnectionError("refused")
 ConnectionError: refused
@@ -147,6 +148,7 @@ def test_a_traceback_is_split_into_frames_and_keeps_every_line() -> None:
     ]
     short = "\n".join(part.text for part in found.parts if part.mine)
     assert "client.py" not in short
+    assert "           ^^^^\n  … 2 frames of onerow\nConnectionError: refused" in short
     assert "ConnectionError: refused\ntwo lines" in short
     assert [part.text for part in split_trace("").parts] == [""]
 

@@ -86,6 +86,14 @@ def test_the_reason_is_explained(store: Store, task: Task, code: str, sentence: 
     assert (found.code, found.sentence, found.command) == (code, sentence, command)
 
 
+def test_a_task_that_failed_for_good_asks_for_a_correction_before_its_retry(store: Store) -> None:
+    failed = ask(store, rules.fail(claimed(a_task()), HOPELESS, PLAN, NOW))
+    assert (failed.first, failed.advice) == ("correct the code", "correct the code, then: onerow retry t1")
+    out_of_retries = rules.fail(claimed(replace(a_task("t2"), retry_count=3)), BROKEN, PLAN, NOW)
+    other = ask(store, out_of_retries)
+    assert (other.code, other.first, other.advice) == ("failed", "", "onerow retry t2")
+
+
 def test_the_pipeline_is_not_published(store: Store) -> None:
     found = ask(store, a_task(), None)
     assert found.code == "no-pipeline"

@@ -529,6 +529,22 @@ def test_bad_options_are_errors_that_say_what_to_do(folder: Path) -> None:
         FolderInbox(folder, owners=["no-such-user"])
 
 
+def test_a_folder_that_did_not_exist_is_created_with_a_warning(
+    tmp_path: Path, memory: Queue, caplog: pytest.LogCaptureFixture
+) -> None:
+    inbox = inbox_of(tmp_path / "typo" / "queue")
+    for _ in range(2):
+        assert take(memory, inbox).received == 0
+    said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert said == [f"inbox {inbox.name}: this folder did not exist; it is created"], "once"
+    assert (tmp_path / "typo" / "queue").is_dir()
+
+
+def test_a_folder_that_exists_is_no_warning(folder: Path, memory: Queue, caplog: pytest.LogCaptureFixture) -> None:
+    take(memory, inbox_of(folder))
+    assert not caplog.records
+
+
 def test_a_folder_that_cannot_be_read_is_an_unavailable_inbox(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(InboxUnavailable, match="file"):

@@ -15,7 +15,9 @@ from onerow import (
     ChildCounts,
     Context,
     Filter,
+    Finish,
     Item,
+    Jump,
     Leased,
     Leases,
     Page,
@@ -24,6 +26,7 @@ from onerow import (
     Puller,
     Queue,
     Selection,
+    Signal,
     Task,
     TaskCount,
 )
@@ -137,19 +140,70 @@ def adds() -> None:
     assert_type(queue.add_new(videos, Video("u"), unique="u"), Task | None)
     assert_type(queue.add_many(videos, [Video("u"), Video("v")], user_id="ann"), list[Task])
     assert_type(queue.add_many(videos, [Addition(Video("v"), priority=3)]), list[Task])
-    queue.add(videos, {"url": "u"})  # type: ignore[arg-type] # pyright: ignore[reportCallIssue, reportArgumentType]
-    queue.add(videos, 5)  # type: ignore[arg-type] # pyright: ignore[reportCallIssue, reportArgumentType]
+    queue.add(videos, {"url": "u"})  # type: ignore[misc] # pyright: ignore[reportCallIssue, reportArgumentType]
+    queue.add(videos, 5)  # type: ignore[misc] # pyright: ignore[reportCallIssue, reportArgumentType]
     queue.add(videos)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
-    queue.add(numbers, "5")  # type: ignore[arg-type] # pyright: ignore[reportCallIssue, reportArgumentType]
+    queue.add(numbers, "5")  # type: ignore[misc] # pyright: ignore[reportCallIssue, reportArgumentType]
     queue.add(5)  # type: ignore[call-overload] # pyright: ignore[reportArgumentType]
     queue.add(videos, Video("u"), titel="a")  # type: ignore[call-overload] # pyright: ignore[reportCallIssue]
     queue.add(videos, Video("u"), user_id=7)  # type: ignore[call-overload] # pyright: ignore[reportCallIssue, reportArgumentType]
-    queue.add_new(videos, 5)  # type: ignore[arg-type] # pyright: ignore[reportCallIssue, reportArgumentType]
-    queue.add_many(videos, [5])  # type: ignore[arg-type] # pyright: ignore[reportCallIssue, reportArgumentType]
+    queue.add_new(videos, 5)  # type: ignore[misc] # pyright: ignore[reportCallIssue, reportArgumentType]
+    assert_type(queue.add_many(plain, ({"n": n} for n in range(3))), list[Task])
+    assert_type(queue.add_many("videos", [{"url": "u"}]), list[Task])
+    queue.add_many(videos, Video("u"))  # type: ignore[call-overload] # pyright: ignore[reportCallIssue, reportArgumentType]
+    queue.add_many(videos, [5])  # type: ignore[misc] # pyright: ignore[reportCallIssue, reportArgumentType]
 
 
 def any_pipeline(pipeline: Pipeline) -> Task:
     return queue.add(pipeline, 5)
+
+
+# ── signals and results ──
+
+
+@dataclass
+class Image:
+    url: str
+
+
+image = videos.wait_for("image", signal="image", payload=Image, timeout="1h")
+approval = videos.wait_for("approval", signal="approved")
+assert_type(image, Signal[Image])
+assert_type(approval, Signal[Any])
+
+
+@videos.phase
+def join(video: Video, image: Image) -> list[str] | Jump:
+    return Jump("tidy") if not video.url else [video.url, image.url]
+
+
+@videos.phase
+async def publish(video: Video) -> Image | Finish:
+    return Image(video.url)
+
+
+def signals(task_id: str) -> None:
+    assert_type(queue.signal(task_id, image, Image("u")), Task)
+    assert_type(queue.signal(task_id, approval, {"by": "ann"}), Task)
+    assert_type(queue.signal(task_id, "image", {"url": "u"}), Task)
+    assert_type(queue.select().signal(image, Image("u")), Progress)
+    queue.signal(task_id, image, "u")  # type: ignore[misc] # pyright: ignore[reportArgumentType]
+    queue.select().signal(image, 5)  # type: ignore[misc] # pyright: ignore[reportArgumentType]
+
+
+async def signals_async(task_id: str) -> None:
+    assert_type(await queue.signal_async(task_id, image, Image("u")), Task)
+    assert_type(await queue.select().signal_async(image, Image("u")), Progress)
+    await queue.signal_async(task_id, image, "u")  # type: ignore[misc] # pyright: ignore[reportArgumentType]
+
+
+def results(task: Task) -> None:
+    assert_type(videos.result_of(task, download), str)
+    assert_type(videos.result_of(task, cut), int)
+    assert_type(videos.result_of(task, upload), str)
+    assert_type(videos.result_of(task, join), list[str])
+    assert_type(videos.result_of(task, publish), Image)
+    videos.result_of(task, "download")  # type: ignore[call-overload] # pyright: ignore[reportArgumentType, reportCallIssue]
 
 
 # ── reading, operating, pulling ──
@@ -157,6 +211,7 @@ def any_pipeline(pipeline: Pipeline) -> Task:
 
 def reads(task: Task) -> None:
     assert_type(queue.get(task.task_id), Task)
+    assert_type(queue.find_one(task.task_id), Task | None)
     assert_type(queue.find(Filter(pipeline="videos")), Page)
     assert_type(queue.count(), list[TaskCount])
     assert_type(queue.select(), Selection)
@@ -173,6 +228,7 @@ def reads(task: Task) -> None:
 
 async def reads_async(task: Task) -> None:
     assert_type(await queue.get_async(task.task_id), Task)
+    assert_type(await queue.find_one_async(task.task_id), Task | None)
     assert_type(await queue.add_async(videos, Video("u"), title="a"), Task)
     assert_type(await queue.add_async("videos"), Task)
     assert_type(await queue.add_new_async(videos, Video("u")), Task | None)
@@ -188,7 +244,7 @@ async def reads_async(task: Task) -> None:
             assert_type(await lease.complete_async({"n": 1}), Task)
     async with await queue.puller_async(videos) as puller:
         assert_type(await puller.claim_async(5), list[Leased])
-    await queue.add_async(videos, 5)  # type: ignore[arg-type] # pyright: ignore[reportCallIssue, reportArgumentType]
+    await queue.add_async(videos, 5)  # type: ignore[misc] # pyright: ignore[reportCallIssue, reportArgumentType]
     await queue.get_async(7)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
     await queue.cancel_async(task.task_id, notte="x")  # type: ignore[call-arg] # pyright: ignore[reportCallIssue]
     await queue.get(task.task_id)  # type: ignore[misc] # pyright: ignore[reportGeneralTypeIssues]
@@ -201,10 +257,15 @@ async def reads_async(task: Task) -> None:
 def parent(job: int, ctx: Context) -> int:
     assert_type(ctx.step("length", len, "abc"), int)
     assert_type(ctx.spawn(videos, [Video("u")], title="child"), int)
+    assert_type(ctx.spawn(videos, [Video("u")], key=lambda video: video.url), int)
+    assert_type(ctx.spawn(videos, [Addition(Video("u"), priority=3)]), int)
+    assert_type(ctx.spawn(plain, [{"n": 1}], key=lambda job: job["n"]), int)
+    assert_type(ctx.spawn("videos", [{"url": "u"}]), int)
     assert_type(ctx.join(timeout="1h"), ChildCounts)
     assert_type(list(ctx.children()), list[Child])
     ctx.step("length", len, 5)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
-    ctx.spawn(videos, [5])  # type: ignore[arg-type] # pyright: ignore[reportCallIssue, reportArgumentType]
+    ctx.spawn(videos, [Video("u")], key=lambda video: video.title)  # type: ignore[attr-defined] # pyright: ignore
+    ctx.spawn(videos, [5])  # type: ignore[misc] # pyright: ignore[reportCallIssue, reportArgumentType]
     ctx.spawn(videos, [Video("u")], task_id="x")  # type: ignore[call-overload] # pyright: ignore[reportCallIssue]
     return ctx.join().total
 
@@ -217,7 +278,7 @@ async def parent_async(job: int, ctx: AsyncContext) -> int:
     assert_type(await ctx.join(), ChildCounts)
     assert_type([child async for child in ctx.children()], list[Child])
     await ctx.step("fetch", fetch, "u", tries="2")  # type: ignore[arg-type] # pyright: ignore[reportCallIssue, reportArgumentType]
-    await ctx.spawn(videos, [5])  # type: ignore[arg-type] # pyright: ignore[reportCallIssue, reportArgumentType]
+    await ctx.spawn(videos, [5])  # type: ignore[misc] # pyright: ignore[reportCallIssue, reportArgumentType]
     counts: ChildCounts = ctx.join()  # type: ignore[assignment] # pyright: ignore[reportAssignmentType]
     return counts.total
 

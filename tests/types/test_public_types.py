@@ -11,12 +11,13 @@ import pytest
 import onerow
 from onerow import Pipeline, PipelineError, Worker
 from onerow.engine.worker.options import WorkerOptions
+from onerow.pipelines.typed import Payload, Untyped
 
 # Returned or taken only by what the engine's modules use themselves.
 OF_THE_ENGINE = {
-    "AlertRule", "AnyPayload", "Children", "Classes", "Definitions", "Events", "Failure", "Handler", "HandlerContext", "Identity",
+    "AlertRule", "Children", "Classes", "Definitions", "Events", "Failure", "Handler", "HandlerContext", "Identity",
     "Inbox", "Lease", "LeaseRecord", "Link", "LogFiles", "LogLines", "Masker", "Operation", "PhasePlan", "Plan", "Request",
-    "Scope", "Store", "Event", "Outcomes", "Retention", "Counters",
+    "Scope", "Store", "Event", "Outcomes", "Retention", "Counters", "Untyped",
 }  # fmt: skip
 CLASSES = [each for name in onerow.__all__ if inspect.isclass(each := getattr(onerow, name))]
 
@@ -68,6 +69,15 @@ def test_the_options_of_a_worker_are_its_keywords() -> None:
     parameters = inspect.signature(Worker.__init__).parameters.values()
     keywords = {each.name: each.annotation for each in parameters if each.kind is each.KEYWORD_ONLY}
     assert typing.get_type_hints(WorkerOptions) == keywords
+
+
+@pytest.mark.parametrize("name", ["add", "add_new", "add_many", "add_async", "add_new_async", "add_many_async"])
+def test_an_error_of_a_type_checker_names_queue_and_the_payload(name: str) -> None:
+    # Both checkers report the first overload, by its class and by its type parameter.
+    of_payload, untyped = typing.get_overloads(getattr(onerow.Queue, name))
+    assert of_payload.__qualname__ == untyped.__qualname__ == f"Queue.{name}"
+    assert typing.get_args(inspect.signature(of_payload).parameters["pipeline"].annotation) == (Payload,)
+    assert inspect.signature(untyped).parameters["pipeline"].annotation == Pipeline[Untyped] | str
 
 
 def test_a_parameter_of_pipeline_is_the_payload_s_type() -> None:

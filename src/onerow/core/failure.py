@@ -152,14 +152,14 @@ class _Folded(StackSummary):
 
 
 def _fold(summary: TracebackException) -> None:
-    """Let each stack begin with the first frame of the user's code and fold onerow's; one without such a frame stays."""
+    """Let each stack begin with the first frame of the user's code and fold onerow's; without such a frame, all stay."""
     found = [summary]
-    while found:
-        each = found.pop()
-        begin = next((at for at, frame in enumerate(each.stack) if is_user_code(frame.filename)), None)
-        if begin is not None:
-            each.stack = _folded(each.stack[begin:])
+    for each in found:  # grows
         found += [more for more in (each.__cause__, each.__context__, *(each.exceptions or ())) if more is not None]
+    begins = [next((at for at, it in enumerate(each.stack) if is_user_code(it.filename)), None) for each in found]
+    if any(begin is not None for begin in begins):
+        for each, begin in zip(found, begins, strict=True):
+            each.stack = _folded(each.stack[begin or 0 :])
 
 
 def _folded(stack: Sequence[FrameSummary]) -> StackSummary:

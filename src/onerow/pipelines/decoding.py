@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from onerow.core import values
+from onerow.core.caller import line_of_caller
 from onerow.core.errors import BadPayload
 from onerow.core.suggest import did_you_mean
 from onerow.pipelines.signature import fields, is_typed, payload_schema
@@ -73,10 +74,8 @@ def _warn_of(keys: Iterable[str], known: Iterable[str], declared: type) -> None:
         if (declared, key) not in _reported and len(_reported) < _MOST_REPORTED:
             _reported.add((declared, key))
             hint = did_you_mean(key, known)
-            warnings.warn(
-                f"the payload has the key {key!r}, which {declared.__name__} does not have; {hint}",
-                stacklevel=7,  # the line that adds
-            )
+            said = f"the payload has the key {key!r}, which {declared.__name__} does not have; {hint}"
+            warnings.warn_explicit(said, UserWarning, *line_of_caller())
 
 
 def _mistakes(error: Any) -> str:

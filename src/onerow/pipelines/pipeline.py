@@ -435,7 +435,8 @@ class Pipeline(Extensible, Generic[Payload]):
         the default is expression and time zone.
         """
         label = values.check_text(name or f"{expression} {tz}", "name", 200)
-        if any(cron.name == label for cron in self._crons):
+        others = [cron for cron in self._crons if cron.name != label]
+        if len(others) < len(self._crons) and not interactive():
             raise PipelineError(
                 f"pipeline {self.name!r} already has a schedule {label!r}", fix="give one a name", field="name"
             )
@@ -444,7 +445,7 @@ class Pipeline(Extensible, Generic[Payload]):
             catch_up=catch_up, overlap=overlap,
         )  # fmt: skip
         self._check_cron(schedule.check(cron))
-        self._crons.append(cron)
+        self._crons = [*others, cron]
         self._plan = None
 
     @overload
@@ -513,11 +514,12 @@ class Pipeline(Extensible, Generic[Payload]):
 
     def _append(self, phase: PhasePlan) -> None:
         check_name(phase.name, "phase")
-        taken = {known for each in self._phases for known in (each.name, *each.renamed_from)}
         before = [each.name for each in self._phases]
         again = phase.name in before and interactive()
+        others = [each for each in self._phases if not (again and each.name == phase.name)]
+        taken = {known for each in others for known in (each.name, *each.renamed_from)}
         for known in (phase.name, *phase.renamed_from):
-            if known in taken and not again:
+            if known in taken:
                 raise PipelineError(
                     f"pipeline {self.name!r} already has a phase {known!r}", fix="give the phase another name"
                 )
@@ -530,6 +532,7 @@ class Pipeline(Extensible, Generic[Payload]):
             self.payload_type = None if declared is Any or isinstance(declared, typing.TypeVar) else declared
         if again:
             self._phases[before.index(phase.name)] = phase
+            self.handlers.pop(phase.name, None)  # its successor may be a wait
         else:
             self._phases.append(phase)
         self._plan = None

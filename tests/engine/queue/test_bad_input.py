@@ -1,5 +1,6 @@
 """Bad input: an error that names the field, and nothing is stored."""
 
+import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -198,8 +199,18 @@ def test_a_worker_needs_existing_pipelines_and_phases(queue: Queue) -> None:
 
 def test_two_pipelines_of_one_name_are_refused(queue: Queue) -> None:
     queue.serve(posts)
-    with pytest.raises(BadInput, match="posts"):
+    with pytest.raises(BadInput, match="two different pipelines are named 'posts'\ngive one of them another name"):
         queue.serve(Pipeline("posts"))
+
+
+def test_a_pipeline_that_is_defined_again_in_a_notebook_replaces_the_first(
+    queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)
+    again = Pipeline("posts")
+    again.phase(name="other")(tag)
+    assert queue.serve(posts).serve(again).pipelines == {"posts": again}
+    assert queue.add("posts").phase == "other"
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import getpass
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -31,6 +32,11 @@ videos.wait_for("review", signal="reviewed")
 @videos.phase
 def post(job: object, review: object) -> object:
     return review
+
+
+@dataclass
+class Film:
+    title: str
 
 
 def failed(queue: Queue) -> Task:
@@ -184,6 +190,38 @@ def test_reschedule_changes_the_due_time(queue: Queue) -> None:
     queue.reschedule(task.task_id, "2020-01-01T00:00:00Z")
     work(queue, videos)
     assert queue.get(task.task_id).phase == "review"
+
+
+def test_reschedule_takes_a_time_from_now_on(queue: Queue) -> None:
+    task = queue.add(videos)
+    for text, wait in (("+10m", timedelta(minutes=10)), ("now", timedelta(0)), ("2h", timedelta(hours=2))):
+        before = queue.store.now()
+        after = queue.reschedule(task.task_id, text)
+        assert before + wait <= after.run_at <= queue.store.now() + wait
+
+
+def test_a_task_that_may_be_missing_is_found_or_none(queue: Queue) -> None:
+    task = queue.add(videos, user_id="ann")
+    assert queue.find_one(task.task_id) == task
+    assert queue.find_one("missing") is None
+    assert queue.for_user("bob").find_one(task.task_id) is None
+
+
+def test_a_signal_is_sent_by_what_its_wait_phase_returned(queue: Queue) -> None:
+    pipeline = Pipeline("films", payload=Film)
+    image = pipeline.wait_for("image", signal="image", payload=Film)
+    approval = pipeline.wait_for("approval", signal="approved")
+    queue.publish(pipeline)
+    task_id = queue.add(pipeline, Film("a")).task_id
+    with pytest.raises(BadInput, match="payload is not a valid Film: Expected `str`, got `int`"):
+        queue.signal(task_id, image, {"title": 5})  # type: ignore[misc]
+    assert queue.get(task_id).signals == []
+    queue.signal(task_id, approval, {"any": ["thing"]})
+    assert queue.select().signal(image, Film("b"), signal_id="s1").done == 1
+    assert [(each["name"], each["payload"]) for each in queue.get(task_id).signals] == [
+        ("approved", {"any": ["thing"]}),
+        ("image", {"title": "b"}),
+    ]
 
 
 def test_set_priority_changes_the_order(queue: Queue) -> None:

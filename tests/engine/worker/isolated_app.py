@@ -51,6 +51,9 @@ def act(job: dict[str, Any], ctx: Context | AsyncContext) -> Any:
             print("no end of line", end="")
         case "raise":
             raise ConnectionError("no net")
+        case "step":
+            assert isinstance(ctx, Context)
+            ctx.step("fetch", fetch)
         case "permanent":
             raise Permanent("hopeless")
         case "limited":
@@ -91,6 +94,10 @@ async def act_async(job: dict[str, Any], ctx: AsyncContext) -> Any:
             print("cleaned up", flush=True)
     await asyncio.sleep(0)
     return act(job, ctx)
+
+
+def fetch() -> None:
+    raise ConnectionError("no net")
 
 
 def cut(job: Clip) -> Clip:

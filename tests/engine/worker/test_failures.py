@@ -1,8 +1,9 @@
 """Failing: how the exception of a handler decides the outcome of its task."""
 
 import asyncio
+import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -117,6 +118,90 @@ def test_the_error_has_the_message_and_the_traceback(queue: Queue) -> None:
     assert task.error == entry.error == "ValueError: bad 조수"
     assert entry.exception == "ValueError"
     assert entry.where.startswith("test_failures.py:")
+
+
+async def fetch() -> None:
+    raise ValueError("no net")
+
+
+def in_a_step(kind: str) -> Pipeline:
+    """Return a pipeline whose only phase calls a step, which raises."""
+    pipeline = Pipeline("stepping")
+    match kind:
+        case "thread":
+
+            @pipeline.phase(retry=0)
+            def act(job: object, ctx: Context) -> None:
+                ctx.step("fetch", isolated_app.fetch)
+
+        case "async":
+
+            @pipeline.phase(name="act", retry=0)
+            async def act_async(job: object, ctx: AsyncContext) -> None:
+                await ctx.step("fetch", fetch)
+
+        case "async with a plain function":
+
+            @pipeline.phase(name="act", retry=0)
+            async def act_mixed(job: object, ctx: AsyncContext) -> None:
+                await ctx.step("fetch", isolated_app.fetch)
+
+        case "process":
+            pipeline.phase(isolate="process", retry=0)(isolated_app.act)
+    return pipeline
+
+
+@ON_SQLITE
+@pytest.mark.parametrize("kind", ["thread", "async", "async with a plain function", "process"])
+def test_a_traceback_begins_in_the_handler_and_folds_the_frames_of_onerow(queue: Queue, kind: str) -> None:
+    task = queue.add(in_a_step(kind), {"do": "step"})
+    work(queue, in_a_step(kind))
+    trace = "\n".join(texts(queue, task, "error"))
+    found = re.findall(r"^  (?:File .* in (.*)|(…) \d+ frames? of onerow)$", trace, re.MULTILINE)
+    (handler, _), (_, folded), (step, _) = found
+    assert (handler.startswith("act"), folded, step) == (True, "…", "fetch")
+    assert trace.startswith("Traceback (most recent call last):\n  File ")
+    assert trace.endswith("Error: no net")
+
+
+@ON_SQLITE
+def test_the_traceback_of_a_middleware_has_no_frames_of_onerow_either(queue: Queue) -> None:
+    pipeline = raising(lambda: ValueError("bad"), retry=Retry(0))
+
+    @pipeline.middleware
+    def check(ctx: Context) -> Iterator[None]:
+        isolated_app.fetch()
+        yield
+
+    task = outcome(queue, pipeline)
+    trace = "\n".join(texts(queue, task, "error"))
+    assert re.findall(r" in (\w+)$", trace, re.MULTILINE) == ["check", "fetch"]
+    assert trace.endswith("check raised ConnectionError")
+
+
+@ON_SQLITE
+def test_a_result_that_is_refused_has_a_message_and_no_frames(queue: Queue) -> None:
+    pipeline = Pipeline("returning")
+    pipeline.phase(name="run")(lambda job: {"at": object()})
+    task = queue.add(pipeline)
+    work(queue, pipeline)
+    assert "result.at is an object, which is not a JSON value; use text" in (queue.get(task.task_id).error or "")
+    (error, fix) = texts(queue, task, "error")
+    assert error == "onerow.core.errors.BadPayload: result.at is an object, which is not a JSON value"
+    assert fix.startswith("use text, numbers")
+
+
+@ON_SQLITE
+def test_a_coroutine_in_place_of_a_result_is_told_to_be_awaited(queue: Queue) -> None:
+    pipeline = Pipeline("returning")
+    coroutine = fetch()
+    pipeline.phase(name="run")(lambda job: coroutine)
+    task = queue.add(pipeline)
+    work(queue, pipeline)
+    coroutine.close()
+    assert queue.get(task.task_id).error == (
+        "BadPayload: result is a coroutine, which is not a JSON value; make the handler async def, and await the call"
+    )
 
 
 def test_an_error_text_that_cannot_be_stored_is_made_storable(queue: Queue) -> None:

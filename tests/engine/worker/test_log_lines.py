@@ -2,16 +2,21 @@
 
 import asyncio
 import logging
+import re
 import subprocess
 import sys
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
-from onerow import Permanent, Pipeline, Queue, TaskCompleted
+from onerow import Permanent, Pipeline, Queue, Status, TaskCompleted, TaskRetried
 from onerow.asgi import lifespan
+from onerow.engine.events.events import TasksStranded
+from onerow.engine.events.log import describe
 from onerow.engine.output import echo
 from tests.engine.kit import ON_SQLITE, ended, work
+from tests.samples import NOW, a_task
 
 
 def posts() -> Pipeline:
@@ -47,6 +52,65 @@ def test_a_worker_in_a_program_logs_a_failed_task_with_its_fields(
     assert "\x1b" not in record.getMessage() + fields["error"]
 
 
+@pytest.mark.parametrize(
+    "wait, said",
+    [
+        (timedelta(milliseconds=250), "250ms"),
+        (timedelta(seconds=1), "1s"),
+        (timedelta(seconds=5, milliseconds=312), "5s"),
+        (timedelta(minutes=90), "1h30m"),
+    ],
+)
+def test_the_line_of_a_retry_says_when_it_runs_again(wait: timedelta, said: str) -> None:
+    task = a_task(title="Tides", error="ConnectionError: refused", updated_at=NOW, run_at=NOW + wait)
+    assert describe(TaskRetried(task)) == (
+        logging.WARNING, f"task t1 “Tides” failed in script and runs again in {said}: ConnectionError: refused"
+    )  # fmt: skip
+
+
+@ON_SQLITE
+def test_a_worker_whose_code_lacks_a_phase_reports_the_tasks_that_wait_there(
+    queue: Queue, caplog: pytest.LogCaptureFixture
+) -> None:
+    older, newer = Pipeline("posts"), Pipeline("posts")
+    for pipeline, names in ((older, ("tag", "check", "send")), (newer, ("tag", "send"))):
+        for name in names:
+            pipeline.phase(name=name)(lambda job: None)
+    queue.publish(older)
+    first, second, other = (queue.add(older, task_id=name) for name in ("a", "b", "c"))
+    queue.finish(first.task_id, phase_only=True)
+    work(Queue(queue.store), newer)
+    (record,) = records(caplog, "TasksStranded")
+    assert record.levelname == "WARNING"
+    assert record.getMessage() == (
+        "1 task waits at posts.check, which this code does not have: put renamed_from='check' on the phase that "
+        "replaces it, or start a worker with the old code"
+    )
+    fields = vars(record)
+    assert (fields["pipeline"], fields["phase"], fields["count"]) == ("posts", "check", 1)
+    assert {queue.get(each.task_id).status for each in (second, other)} == {Status.COMPLETED}
+    caplog.clear()
+    work(Queue(queue.store), newer)
+    assert records(caplog, "TasksStranded") == [], "once, by the worker that changed the definition"
+    assert describe(TasksStranded("posts", "check", 1_200)) == (
+        logging.WARNING,
+        "1,200 tasks wait at posts.check, which this code does not have: put renamed_from='check' on the phase that "
+        "replaces it, or start a worker with the old code",
+    )
+
+
+@ON_SQLITE
+def test_a_phase_that_was_renamed_strands_no_task(queue: Queue, caplog: pytest.LogCaptureFixture) -> None:
+    older, newer = Pipeline("posts"), Pipeline("posts")
+    older.phase(name="tag")(lambda job: None)
+    newer.phase(name="label", renamed_from="tag")(lambda job: None)
+    queue.publish(older)
+    task = queue.add(older)
+    work(Queue(queue.store), newer)
+    assert records(caplog, "TasksStranded") == []
+    assert queue.get(task.task_id).status is Status.COMPLETED
+
+
 @ON_SQLITE
 def test_two_workers_of_one_queue_write_each_line_once(queue: Queue, caplog: pytest.LogCaptureFixture) -> None:
     queue.log_lines.start("another")
@@ -66,7 +130,7 @@ def test_a_hook_that_raises_is_logged_with_its_traceback(queue: Queue, caplog: p
     work(queue, pipeline)
     (record,) = records(caplog, "HookFailed")
     assert vars(record)["error_class"] == "RuntimeError"
-    assert "in notify" in (record.exc_text or "")
+    assert re.findall(r"File .* in (.*)", record.exc_text or "") == ["notify"], "no frames of onerow before it"
 
 
 @ON_SQLITE

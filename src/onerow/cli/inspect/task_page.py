@@ -46,7 +46,7 @@ def show_task(out: Output, view: TaskView, now: datetime) -> None:
     out.line()
     out.line(view.why.sentence)
     if view.why.command:
-        out.line(f"→ {view.why.command}", "bold")
+        out.line(f"→ {view.why.advice}", "bold")
     out.line()
     _timeline(out, view.timeline)
     for name in ("payload", "results", "steps", "signals", "metadata"):

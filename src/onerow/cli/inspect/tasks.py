@@ -148,5 +148,4 @@ def why(session: Session, task_id: str) -> None:
     if reason.inbox:
         session.out.line(f"It came from the inbox {reason.inbox}.")
     if reason.command:
-        first = f"{reason.first}, then: " if reason.first else ""
-        session.out.line(f"→ {first}{reason.command}", "bold")
+        session.out.line(f"→ {reason.advice}", "bold")

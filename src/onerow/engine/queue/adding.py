@@ -1,6 +1,5 @@
 """Adding tasks: one or many, in a transaction of the store or of the caller, in a thread or on an event loop."""
 
-import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
@@ -9,6 +8,7 @@ from typing import Any, Unpack, overload
 from msgspec.structs import replace
 
 from onerow.core.addition import Addition, AddManyOptions, AddOptions, check_list, with_carried
+from onerow.core.caller import to_thread
 from onerow.core.keywords import check_keywords
 from onerow.core.task import Task
 from onerow.engine import import_guard
@@ -249,9 +249,9 @@ class Queue(Scope):
         self, pipeline: Pipeline[Any] | str, items: Sequence[Any], common: Addition, tx: Any
     ) -> _Answers:
         if tx is None:
-            return await asyncio.to_thread(self._add, pipeline, items, common, None)
+            return await to_thread(self._add, pipeline, items, common, None)
         with self._around_add(pipeline, len(items)) as carried:
-            tasks = with_carried(await asyncio.to_thread(self._new_tasks, pipeline, items, common, tx), carried)
+            tasks = with_carried(await to_thread(self._new_tasks, pipeline, items, common, tx), carried)
             # In the caller's thread, because connections must not change threads.
             insert_async = getattr(self.store, "insert_async", None)
             answers = self.store.insert(tasks, tx=tx) if insert_async is None else await insert_async(tasks, tx)

@@ -1,9 +1,10 @@
 """How every async method runs: the sync method, in a thread."""
 
-import asyncio
 from typing import Any
+
+from onerow.core.caller import to_thread
 
 
 async def in_thread(target: object, method: str, *args: Any, **keywords: Any) -> Any:
     """Call a method in a thread, so that the event loop is not blocked."""
-    return await asyncio.to_thread(getattr(target, method), *args, **keywords)
+    return await to_thread(getattr(target, method), *args, **keywords)

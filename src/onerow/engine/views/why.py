@@ -35,6 +35,11 @@ class Reason(msgspec.Struct, frozen=True):
     inbox: str = ""  # the inbox that the task came from
     first: str = ""  # what to do before the command
 
+    @property
+    def advice(self) -> str:
+        """What to do: the command, with what comes before it."""
+        return f"{self.first}, then: {self.command}" if self.first else self.command
+
 
 def why(
     store: Store, task: Task, plan: Plan | None, workers: Sequence[WorkerLine] | None, *, for_user: str | None = None

@@ -1,5 +1,6 @@
 """Migrations: numbered SQL files, each run once, by the first process that needs it."""
 
+import re
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, suppress
@@ -13,6 +14,7 @@ SCHEMA = 2
 """The newest schema this code knows."""
 MIN_CODE = 1
 """The oldest SCHEMA of code that may use a store with this schema."""
+_CREATES = re.compile(r"CREATE (?:UNIQUE )?(?:TABLE|INDEX) (\w+)")
 
 
 def migrate(connections: Connections) -> None:
@@ -29,7 +31,7 @@ def migrate(connections: Connections) -> None:
         version, min_code = versions(connection)
         check_code(SCHEMA, version, min_code)
         if version == 0:
-            _refuse_foreign_table(connection, connections)
+            _refuse_foreign_names(connection, connections)
         for sql in statements(version):
             connection.execute(sql)
         record_version(connection)
@@ -66,14 +68,20 @@ def record_version(connection: sqlite3.Connection) -> None:
     )
 
 
-def _refuse_foreign_table(connection: sqlite3.Connection, connections: Connections) -> None:
-    """Raise StoreError if the user has a table with the name of onerow's."""
-    if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'task_queue'").fetchone():
-        raise StoreError(
-            f"{connections.path} has a table task_queue that is not onerow's",
-            fix="adopt it: onerow sqlite adopt task_queue --mapping FILE (an example: onerow sqlite adopt --example task_queue); "
-            "or use another file",
-        )
+def _refuse_foreign_names(connection: sqlite3.Connection, connections: Connections) -> None:
+    """Raise StoreError if another program has a table or index with the name of one of onerow's."""
+    ours = {found[1] for sql in statements(0) if (found := _CREATES.search(sql)) is not None}
+    for kind, name in connection.execute("SELECT type, lower(name) FROM sqlite_master ORDER BY type DESC, name"):
+        if name not in ours:
+            continue
+        fix = f"rename it, or give onerow another file: sqlite:///{connections.path.with_name('tasks.db')}"
+        if (kind, name) == ("table", "task_queue"):
+            fix = (
+                "adopt it: onerow sqlite adopt task_queue --mapping FILE "
+                "(an example: onerow sqlite adopt --example task_queue); or use another file"
+            )
+        article = "an" if kind == "index" else "a"
+        raise StoreError(f"{connections.path} has {article} {kind} {name} that is not onerow's", fix=fix)
 
 
 def check(connections: Connections) -> None:
