@@ -121,7 +121,8 @@ def test_after_a_reload_isolated_handlers_run_the_new_code(project: Path) -> Non
     app = project / "app.py"
     text = app.read_text(encoding="utf-8")
     app.write_text(
-        text.replace("@greetings.phase\ndef compose", '@greetings.phase(isolate="process")\ndef compose'), encoding="utf-8"
+        text.replace("@greetings.phase\ndef compose", '@greetings.phase(isolate="process")\ndef compose'),
+        encoding="utf-8",
     )
     onerow(project, "publish", "app")
     log = project / "log.txt"
