@@ -275,16 +275,6 @@ def test_an_app_that_cannot_be_served(tmp_path: Path, name: str, command: str) -
     assert "Traceback" not in result.stderr
 
 
-def test_a_store_other_than_the_app_s_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "good.py").write_text(GOOD, encoding="utf-8")
-    (tmp_path / "pyproject.toml").write_text("", encoding="utf-8")
-    assert onerow(tmp_path, "check", "good").returncode == 0
-    assert onerow(tmp_path, "check", "good", "--store", "sqlite:///tasks.db").returncode == 0
-    wrong = onerow(tmp_path, "publish", "good", "--store", "sqlite:///other.db")
-    assert wrong.returncode == 64
-    assert f"--store says sqlite:///{tmp_path}/other.db, but the app's queue is in" in wrong.stderr
-
-
 def test_a_relative_path_is_relative_to_the_project_folder(tmp_path: Path) -> None:
     inner = tmp_path / "inner"
     inner.mkdir()
