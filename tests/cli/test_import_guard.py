@@ -69,6 +69,7 @@ def test_the_process_of_an_isolated_handler_refuses_it_too(tmp_path: Path) -> No
     (task,) = Queue(f"sqlite:///{tmp_path / 's.db'}").find().tasks
     assert (task.status, len(task.history)) == (Status.FAILED, 1)
     assert "script.py:17 adds a task while the app is imported" in (task.error or "")
+    assert 'put this line under `if __name__ == "__main__":`' in (task.error or "")
 
 
 def test_a_guarded_script_works_as_script_and_as_app(tmp_path: Path) -> None:

@@ -146,7 +146,7 @@ def with_record(task: Task, name: str, record: Record) -> str:
     size = len(text) + len(task.results_json) + len(task.payload_json) + len(task.logs_json) + len(task.metadata_json)
     if size > values.MAX_ROW:
         raise BadPayload(
-            f"step {name!r} of {task.phase} would make the row {size:,} bytes, at most {values.MAX_ROW:,} are stored",
+            f"step {name!r} of {task.phase} would make the row {size:,} characters, at most {values.MAX_ROW:,} are stored",
             fix="store it elsewhere and return a path or key",
             field="step",
         )

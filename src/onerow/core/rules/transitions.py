@@ -140,7 +140,7 @@ def check_row(task: Task, results: str) -> None:
     size = len(results) + len(task.payload_json) + len(task.steps_json) + len(task.logs_json) + len(task.metadata_json)
     if size > values.MAX_ROW:
         raise BadPayload(
-            f"the result of {task.phase} would make the row {size:,} bytes, at most {values.MAX_ROW:,} are stored",
+            f"the result of {task.phase} would make the row {size:,} characters, at most {values.MAX_ROW:,} are stored",
             fix="store it elsewhere and return a path or key",
             field="result",
         )

@@ -10,6 +10,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from onerow.core.errors import with_fix
+
 # A script that is imported again must not be named __main__, or its `if __name__ == "__main__"` block would run.
 _SCRIPT = "__onerow_main__"
 
@@ -75,7 +77,7 @@ def _import(where: str, name: str) -> ModuleType:
     try:
         return _import_script(Path(where)) if where.startswith("/") else importlib.import_module(where)
     except Exception as error:
-        raise ImportError(f"Cannot import {where!r} for {name!r}: {type(error).__name__}: {error}") from error
+        raise ImportError(f"Cannot import {where!r} for {name!r}: {type(error).__name__}: {with_fix(error)}") from error
 
 
 def _import_script(path: Path) -> ModuleType:
