@@ -217,7 +217,7 @@ MISTAKES: dict[str, tuple[Callable[[Context, Any], Any], str]] = {
     "a call of an async function": (
         lambda ctx, coroutine: ctx.step("download", coroutine),
         "step 'download' needs a function, not its result (coroutine); "
-        "give the function and its arguments: ctx.step('download', function, arguments…)",
+        "in an async def handler: await ctx.step('download', function, arguments…)",
     ),
     "children of a phase": (
         lambda ctx, coroutine: ctx.spawn(download, [1]),  # type: ignore[call-overload]

@@ -4,6 +4,7 @@ The column `steps` is {phase: {name: record}}. A record has a time and one of: t
 waits for, with a deadline; that a wait expired; until when a sleep lasts.
 """
 
+from collections.abc import Coroutine
 from datetime import datetime
 from typing import Any
 
@@ -80,9 +81,11 @@ def check_name(name: str) -> str:
 def check_call(name: str, function: object) -> str:
     """Return the name of a step that a handler calls; raise BadInput if it is not allowed, or the function is none."""
     if not callable(function):
+        call = f"ctx.step({name!r}, function, arguments…)"
+        coroutine = isinstance(function, Coroutine)
         raise BadInput(
             f"step {name!r} needs a function, not its result ({type(function).__name__})",
-            fix=f"give the function and its arguments: ctx.step({name!r}, function, arguments…)",
+            fix=f"in an async def handler: await {call}" if coroutine else f"give the function and its arguments: {call}",
             field="step",
         )
     return check_name(name)

@@ -145,8 +145,9 @@ def test_errors_are_raised_to_the_caller(queue: Queue) -> None:
 
 @pytest.mark.parametrize("method", ["add", "add_async", "add_new", "add_new_async", "add_many", "add_many_async"])
 def test_a_misspelt_keyword_gets_a_suggestion(queue: Queue, method: str) -> None:
-    with pytest.raises(TypeError, match="has no keyword 'titel'; did you mean 'title'"):
+    with pytest.raises(TypeError, match="has no keyword 'titel'; did you mean 'title'") as raised:
         asyncio.run(getattr(queue, method)(posts, [1], titel="a"))
+    assert raised.value.__context__ is None, "a traceback shows one error"
 
 
 @pytest.mark.parametrize("method", ["add", "add_async", "add_new", "add_new_async"])

@@ -301,9 +301,10 @@ def add_children(
 def _addition(function: str, payload: Any, options: AddOptions) -> Addition:
     try:
         return Addition(payload, **options)
-    except TypeError:
-        check_keywords(function, options, AddOptions, "what the handlers take is in the payload, the second argument")
-        raise
+    except TypeError as error:
+        unexpected = error
+    check_keywords(function, options, AddOptions, "what the handlers take is in the payload, the second argument")
+    raise unexpected
 
 
 def _tasks(answers: _Answers) -> list[Task]:
