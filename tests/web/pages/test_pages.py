@@ -18,7 +18,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from onerow import Labels, Pipeline, Queue, Retry, Status, Tab, Worker
+from onerow import Labels, Permanent, Pipeline, Queue, Retry, Status, Tab, Worker
 from onerow.core.errors import StoreUnavailable
 from onerow.engine.control.schedules import PROGRESS
 from onerow.engine.queue.bulk import Selection
@@ -544,6 +544,19 @@ def test_a_traceback_without_frames_of_libraries_has_nothing_to_hide(browser: Br
     text = browser.get(f"task?id={task.task_id}").text
     assert "no paper" in text
     assert "My code only" not in text
+    assert "Correct the code first." not in text
+
+
+def test_before_a_retry_of_a_permanent_failure_the_code_has_to_be_corrected(browser: Browser, queue: Queue) -> None:
+    notes = Pipeline("notes")
+
+    @notes.phase
+    def write(job: object) -> None:
+        raise Permanent("no paper")
+
+    task = queue.add(notes)
+    Worker(queue, [notes], until_idle=True).run()
+    assert "Correct the code first." in browser.get(f"task?id={task.task_id}").text
 
 
 def test_the_log_is_downloaded_as_text(browser: Browser, ids: dict[str, str]) -> None:

@@ -159,6 +159,8 @@ class TaskPage(Page):
             text.append(neutral(f"  lease {formatting.span(left)} by {task['leased_by']}"), "cyan")
         text.append(f"\n{neutral(why.sentence)}")
         if why.command:
+            if why.first:
+                text.append(f"\n→ {why.first}, then:")
             text.append(f"\n$ {neutral(why.command)}", "green")
         return text
 
