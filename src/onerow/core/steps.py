@@ -81,11 +81,10 @@ def check_name(name: str) -> str:
 def check_call(name: str, function: object) -> str:
     """Return the name of a step that a handler calls; raise BadInput if it is not allowed, or the function is none."""
     if not callable(function):
-        call = f"ctx.step({name!r}, function, arguments…)"
-        coroutine = isinstance(function, Coroutine)
+        way = "in an async def handler: await" if isinstance(function, Coroutine) else "give the function and its arguments:"
         raise BadInput(
             f"step {name!r} needs a function, not its result ({type(function).__name__})",
-            fix=f"in an async def handler: await {call}" if coroutine else f"give the function and its arguments: {call}",
+            fix=f"{way} ctx.step({name!r}, function, arguments…)",
             field="step",
         )
     return check_name(name)
