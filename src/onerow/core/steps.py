@@ -81,7 +81,11 @@ def check_name(name: str) -> str:
 def check_call(name: str, function: object) -> str:
     """Return the name of a step that a handler calls; raise BadInput if it is not allowed, or the function is none."""
     if not callable(function):
-        way = "in an async def handler: await" if isinstance(function, Coroutine) else "give the function and its arguments:"
+        way = (
+            "in an async def handler: await"
+            if isinstance(function, Coroutine)
+            else "give the function and its arguments:"
+        )
         raise BadInput(
             f"step {name!r} needs a function, not its result ({type(function).__name__})",
             fix=f"{way} ctx.step({name!r}, function, arguments…)",
