@@ -65,6 +65,26 @@ def test_botocore_is_quiet_about_where_it_found_credentials(project: Path) -> No
     assert "by botocore" not in said
 
 
+def test_publish_reports_tasks_at_a_phase_that_the_new_code_lacks(project: Path) -> None:
+    app = project / "app.py"
+    text = app.read_text(encoding="utf-8")
+    onerow(project, "publish", "app")
+    onerow(project, "add", "greetings", "name=Ann")
+    app.write_text(text.replace("compose", "write"), encoding="utf-8")
+    said = [
+        subprocess.run(
+            [sys.executable, "-m", "onerow", "publish", "app"], cwd=project, env=environment(), capture_output=True,
+            text=True, timeout=PATIENCE, check=True,
+        ).stderr
+        for _ in range(2)
+    ]  # fmt: skip
+    assert said[0] == (
+        "1 task waits at greetings.compose, which this code does not have: put renamed_from='compose' on the phase that "
+        "replaces it, or start a worker with the old code\n"
+    )
+    assert said[1] == "", "once, by the publication that changed the definition"
+
+
 def test_a_worker_restarts_when_a_source_file_changes(project: Path) -> None:
     log = project / "worker.log"
     with log.open("wb") as out:

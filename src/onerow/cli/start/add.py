@@ -17,6 +17,8 @@ from onerow.core.addition import Addition
 from onerow.core.errors import BadInput
 from onerow.core.times import parse_moment
 from onerow.engine.control import definitions
+from onerow.engine.events.events import TasksStranded
+from onerow.engine.events.log import stranded
 
 _BATCH = 1_000
 
@@ -32,14 +34,17 @@ def publish(app: str, store: str | None, force: bool, as_json: bool) -> None:
     """
     out = Output(as_json)
     queue = load_app(app, store)
+    before, plans = definitions.stored(queue.store), {name: each.plan for name, each in queue.pipelines.items()}
     changed = queue.publish(force=force)
-    older = definitions.replaced(queue.store, [pipeline.plan for pipeline in queue.pipelines.values()])
+    older = definitions.replaced(queue.store, plans.values())
     if as_json:
         out.json({"store": queue.url, "pipelines": list(queue.pipelines), "changed": changed, "older": older})
     else:
         for name in queue.pipelines:
             said = "published" if name in changed else "older than the published definition" if name in older else "as before"  # fmt: skip
             out.line(f"{name}: {said} in {shown_store(queue)}")
+    for found in definitions.stranded(queue.store, before, {name: plans[name] for name in changed}):
+        out.aside(stranded(TasksStranded(*found)))
     if older:
         out.aside("older definitions were not published; to go back to them: onerow publish APP --force")
         sys.exit(1)

@@ -79,14 +79,17 @@ def stored(store: Store) -> list[Plan]:
     return [plan for note in store.notes(PLAN) if (plan := _plan_of(note)) is not None]
 
 
-def stranded(store: Store, older: Plan, plan: Plan) -> dict[str, int]:
-    """Return how many tasks wait at phases that an older definition has and the present one has not."""
-    gone = frozenset(phase.name for phase in older.phases if not plan.knows(phase.name))
-    found: Counter[str] = Counter()
-    where = Filter(pipeline=plan.name, phases=gone, statuses=frozenset({WAITING}))
-    for line in store.count(where) if gone else ():
-        found[line.phase] += line.count
-    return dict(found)
+def stranded(store: Store, before: Iterable[Plan], after: Mapping[str, Plan]) -> Iterator[tuple[str, str, int]]:
+    """Yield pipeline, phase and number of the tasks that wait at phases which a definition had before and lacks now."""
+    for older in before:
+        plan = after.get(older.name, older)
+        gone = frozenset(phase.name for phase in older.phases if not plan.knows(phase.name))
+        where = Filter(pipeline=plan.name, phases=gone, statuses=frozenset({WAITING}))
+        found: Counter[str] = Counter()
+        for line in store.count(where) if gone else ():
+            found[line.phase] += line.count
+        for phase, count in found.items():
+            yield plan.name, phase, count
 
 
 def fingerprint(plan: Plan) -> str:

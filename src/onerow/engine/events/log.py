@@ -78,12 +78,8 @@ def describe(event: e.Event) -> tuple[int, str] | None:
                 f"pipeline {pipeline}: the published definition is newer than this code's, and tasks follow it{left} "
                 f"(to go back to this code's: onerow publish APP --force)"
             )
-        case e.TasksStranded(pipeline=pipeline, phase=phase, count=count):
-            left = f"{count:,} task{' waits' if count == 1 else 's wait'} at {pipeline}.{phase}"
-            return logging.WARNING, (
-                f"{left}, which this code does not have: put renamed_from={phase!r} on the phase that replaces it, "
-                "or start a worker with the old code"
-            )
+        case e.TasksStranded():
+            return logging.WARNING, stranded(event)
         case e.StoreUnreachable(error=error):
             return logging.ERROR, f"store unavailable, retrying: {error}"
         case e.StoreGone(worker=worker, error=error):
@@ -180,6 +176,15 @@ class LogLines:
         record = log.makeRecord(log.name, level, __file__, 0, "%s", (line,), None, "_write", fields)
         record.exc_text = neutral_lines(masker.text(trace)) if trace else None
         log.handle(record)
+
+
+def stranded(event: e.TasksStranded) -> str:
+    """Return a sentence for it, also for the command that publishes."""
+    waits = "task waits" if event.count == 1 else "tasks wait"
+    return (
+        f"{event.count:,} {waits} at {event.pipeline}.{event.phase}, which this code does not have: "
+        f"put renamed_from={event.phase!r} on the phase that replaces it, or start a worker with the old code"
+    )
 
 
 def _wait(task: Task) -> str:

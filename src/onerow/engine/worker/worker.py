@@ -185,10 +185,8 @@ class Worker:
         check_not_relocated(store)
         before = definitions.stored(store)
         changed = definitions.publish(store, own.values(), force=self._republish)
-        for older in before:
-            if older.name in changed:
-                for phase, count in definitions.stranded(store, older, own[older.name]).items():
-                    queue.events.send(TasksStranded(older.name, phase, count))
+        for found in definitions.stranded(store, before, {name: own[name] for name in changed}):
+            queue.events.send(TasksStranded(*found))
         self._waker = store.waker()
         self._capture = Capture(queue.masker, show=self._show_output)
         self._outage = Outage(queue.events)
