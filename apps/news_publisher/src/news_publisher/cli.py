@@ -60,7 +60,8 @@ def publish(once: bool, batch: int) -> None:
     """Publish what is pending, until Ctrl-C or SIGTERM: the article at hand is finished, the others are handed back."""
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stop.set())
+        # In a thread: the signal may interrupt this one while it holds the lock of the event.
+        signal.signal(number, lambda *_: threading.Thread(target=stop.set).start())
     with _opened() as app:
         config = Config.of_environment()
         results = app.publisher(stop).run(once=once, limit=batch, max_retries=config.max_retries)

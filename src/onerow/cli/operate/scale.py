@@ -1,7 +1,6 @@
 """`onerow scale`: how many workers the work needs, and who sets that."""
 
 import os
-import signal
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -10,6 +9,7 @@ import click
 
 from onerow.cli.output import Cell
 from onerow.cli.session import Session, with_session
+from onerow.cli.stop_signals import on_stop_signal
 from onerow.core.durations import parse_duration
 from onerow.core.errors import BadInput, OnerowError, StoreError, with_fix
 from onerow.core.scaling import DEFAULT_SLOTS, Decision, ScaleSettings, ScaleState
@@ -167,7 +167,7 @@ def _print(session: Session, decision: Decision, target: str | None) -> None:
 def _watch(every: float, once: Callable[[], None]) -> None:
     """Decide again and again; an unavailable store or group is reported, and the next round tries again."""
     stopping = threading.Event()
-    before = {number: signal.signal(number, lambda *_: stopping.set()) for number in (signal.SIGTERM, signal.SIGINT)}
+    restore = on_stop_signal(stopping.set)
     try:
         while not stopping.is_set():
             try:
@@ -178,8 +178,7 @@ def _watch(every: float, once: Callable[[], None]) -> None:
                 click.echo(f"onerow: {with_fix(error)}; the next try is in {every:g} s", err=True)
             stopping.wait(max(every, 0.1))
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        restore()
 
 
 def _serve(
@@ -209,7 +208,7 @@ def _serve(
         click.echo(f"onerow: {with_fix(error)}", err=True)
     server = make_server(host, port, ScaleAnswers(make), token)
     stopping = threading.Event()
-    before = {number: signal.signal(number, lambda *_: stopping.set()) for number in (signal.SIGTERM, signal.SIGINT)}
+    restore = on_stop_signal(stopping.set)
     server.start()
     try:
         session.out.aside(f"onerow: serving {server.url}/scale and /metrics; Ctrl-C stops")
@@ -217,5 +216,4 @@ def _serve(
             pass
     finally:
         server.close()
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        restore()

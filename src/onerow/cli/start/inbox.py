@@ -1,14 +1,13 @@
 """`onerow inbox INBOX`: receive tasks without running them."""
 
 import logging
-import signal
 import sys
-from types import FrameType
 
 import click
 
 from onerow.cli.session import Session, with_session
 from onerow.cli.start.webhook import SCHEMES, make_inbox, serve
+from onerow.cli.stop_signals import on_stop_signal
 from onerow.core.errors import BadInput
 from onerow.engine.queue.scope import plan_of
 from onerow.engine.receiving.receiver import Receiver
@@ -80,11 +79,6 @@ def command(
         return
     queue.inboxes.append(inbox)
     worker = Worker(queue)
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        worker.stop(by_signal=True)
-
-    signal.signal(signal.SIGTERM, stop)
-    signal.signal(signal.SIGINT, stop)
+    on_stop_signal(lambda: worker.stop(by_signal=True))
     session.out.aside(f"receiving from {inbox.name} into {queue.url}; Ctrl-C stops")
     sys.exit(worker.run())

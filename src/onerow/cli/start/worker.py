@@ -7,7 +7,6 @@ import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from types import FrameType
 
 import click
 
@@ -16,6 +15,7 @@ from onerow.cli.exit_codes import exit_code
 from onerow.cli.start.log_format import FORMATS, formatter
 from onerow.cli.start.reload import watch_sources
 from onerow.cli.start.worker_pool import ProcessRange, beside, pool_settings
+from onerow.cli.stop_signals import on_stop_signal
 from onerow.core.durations import parse_duration
 from onerow.core.errors import BadInput, OnerowError
 from onerow.core.scaling import ScaleSettings
@@ -180,12 +180,8 @@ def _announce(queue: Queue) -> None:
 
 
 def _run(worker: Worker, supervised: Supervised, scale: ScaleSettings | None) -> int:
-    def stop(number: int, frame: FrameType | None) -> None:
-        # May be called twice: a service manager may signal every process, and the supervisor passes the same stop on.
-        worker.stop(by_signal=True)
-
-    signal.signal(signal.SIGTERM, stop)
-    signal.signal(signal.SIGINT, stop)
+    # May come twice: a service manager may signal every process, and the supervisor passes the same stop on.
+    on_stop_signal(lambda: worker.stop(by_signal=True))
     if hasattr(signal, "SIGUSR1"):  # not on Windows
         faulthandler.register(signal.SIGUSR1)  # prints the stacks of all threads
     supervised.serve(worker)
